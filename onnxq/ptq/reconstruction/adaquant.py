@@ -33,7 +33,7 @@ def recipe(settings: Arguments, samples: int | None = None) -> Recipe:
     "adaquant",
     "fits weights, biases and scales of each layer to what the layer computed in float",
     "Improving Post Training Neural Quantization: Layer-wise Calibration and Integer Programming, Hubara et al. 2020",
-    {"iterations": 600, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024, "epochs": 0},
+    {"iterations": 150, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024, "epochs": 0},
     needs_torch=True,
     rounds=True,
     check=recipe,

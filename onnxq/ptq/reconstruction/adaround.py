@@ -22,7 +22,7 @@ def recipe(settings: Arguments) -> Recipe:
     "adaround",
     "rounds each weight up or down so that its layer computes what it did in float",
     "Up or Down? Adaptive Rounding for Post-Training Quantization, Nagel et al. 2020",
-    {"iterations": 500, "batch": 32, "lr": 0.05, "block": "layer", "samples": 1024},
+    {"iterations": 150, "batch": 32, "lr": 0.15, "block": "layer", "samples": 1024},
     needs_torch=True,
     rounds=True,
     check=recipe,

@@ -26,7 +26,7 @@ def recipe(settings: Arguments) -> Recipe:
     "brecq",
     "rounds weights and fits scales so that each block computes what it did in float",
     "BRECQ: Pushing the Limit of Post-Training Quantization by Block Reconstruction, Li et al. 2021",
-    {"iterations": 500, "batch": 32, "lr": 0.04, "scale_lr": 0.01, "block": "auto", "samples": 1024},
+    {"iterations": 150, "batch": 32, "lr": 0.1, "scale_lr": 0.01, "block": "auto", "samples": 1024},
     needs_torch=True,
     rounds=True,
     check=recipe,

@@ -22,7 +22,7 @@ def recipe(settings: Arguments) -> Recipe:
     "qdrop",
     "as brecq, with activations left float at random while a block is fitted, so that it overfits less",
     "QDrop: Randomly Dropping Quantization for Extremely Low-bit Post-Training Quantization, Wei et al. 2022",
-    {"iterations": 1000, "batch": 32, "lr": 0.04, "scale_lr": 0.01, "drop": 0.25, "block": "auto", "samples": 1024},
+    {"iterations": 200, "batch": 32, "lr": 0.1, "scale_lr": 0.01, "drop": 0.25, "block": "auto", "samples": 1024},
     needs_torch=True,
     rounds=True,
     check=recipe,

@@ -38,18 +38,15 @@ COSTS = {
     "rotation": Cost(1.5, 1.0),
     "smoothquant": Cost(3.0, 0.6),
     "awq": Cost(3.0, 0.5),
-    "adaround": Cost(60.0, 0.5),
+    "adaround": Cost(20.0, 0.5),
     "high_bias_absorption": Cost(1.0, 0.2),
     "outlier_channel_splitting": Cost(2.0, 0.3),
     "hqq": Cost(2.0, 0.5),
-    "adaquant": Cost(60.0, 0.4),
-    "brecq": Cost(100.0, 0.4),
-    "qdrop": Cost(100.0, 0.4),
+    "adaquant": Cost(15.0, 0.4),
+    "brecq": Cost(20.0, 0.4),
+    "qdrop": Cost(30.0, 0.4),
     "autoround": Cost(60.0, 0.4),
 }
-
-SHORTER = 5.0
-"""A short trial (`schedule.SHORT_TRIALS`) takes so much less."""
 
 FIRST_EVALUATION = 0.6
 """Rounds that the first evaluation of the calibrated model takes, with the outputs of the float model."""
@@ -57,8 +54,7 @@ FIRST_EVALUATION = 0.6
 
 def cost_of(name: str) -> Cost:
     """What to expect of a method, as a schedule writes it."""
-    cost = COSTS.get(method_name(name), UNKNOWN)
-    return Cost(cost.rounds / SHORTER, cost.gain_db) if "iterations=" in name else cost
+    return COSTS.get(method_name(name), UNKNOWN)
 
 
 def in_order(schedule: Schedule) -> Iterator[str]:
@@ -68,8 +64,7 @@ def in_order(schedule: Schedule) -> Iterator[str]:
             yield from stage.methods
         yield from schedule.finish if stages else ()
     for roundings in schedule.roundings:
-        longest = list(roundings.full_length.values())[:1]
-        for name in (*roundings.methods, *longest):
+        for name in roundings.methods:
             yield name
             yield from schedule.finish
 

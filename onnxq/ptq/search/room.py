@@ -13,7 +13,7 @@ from onnxq.ptq.method import State
 from onnxq.types import Placement
 
 LEAST_ROOM_DB = 1.0
-"""What float weights have to gain, for learning their roundings to be worth its time."""
+"""What float weights have to gain, for slow roundings to be worth their time."""
 
 SAFE_BITS = 7
 

@@ -20,7 +20,7 @@ from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached, Step
 from onnxq.ptq.search.reasons import NOTHING_TO_CHANGE, StepReason, Why
 from onnxq.ptq.search.room import LEAST_ROOM_DB, without_roundings
-from onnxq.ptq.search.schedule import DEFERRED_GAIN_DB, ENOUGH_DB, NEAR_DB, Roundings, Schedule, Stage
+from onnxq.ptq.search.schedule import DEFERRED_GAIN_DB, ENOUGH_DB, Roundings, Schedule, Stage
 from onnxq.runtime.memory import peak_memory
 
 FIRST_LOOK = 0.5
@@ -177,48 +177,42 @@ class _Search:
         return base
 
     def roundings(self, base: Candidate, roundings: Roundings, best: Candidate) -> Candidate:
-        """The best so far, or a rounding of the base that is better."""
-        came_to: dict[str, float] = {}
-        room: float | None = None
+        """The best so far, or a rounding that is better: of the base, or of the best rounding."""
+        limit: float | None = None
         for name in roundings.methods:
-            if name in roundings.learnt and name not in self._schedule.named:
-                room = self._room(base, best) if room is None else room
-                if room < LEAST_ROOM_DB:
-                    self._leave_out(name, roundings, _no_room(room))
+            if method_name(name) in roundings.slow and name not in self._schedule.named:
+                limit = self._without_roundings(base, best) if limit is None else limit
+                if self._leaves_out(name, limit - best.score.goodness):
                     continue
-            best, came_to[name] = self._rounded(base, name, best)
-        short = [name for name in came_to if name in roundings.full_length]
-        if short:
-            chosen = max(short, key=came_to.__getitem__)
-            if came_to[chosen] > best.score.goodness - (NEAR_DB if best.score.in_db else 0.0):
-                best, _ = self._rounded(base, roundings.full_length[chosen], best)
+            goes_on = method_name(name) in roundings.behind and best.rounded_by
+            best = self._rounded(best if goes_on else base, name, best)
         return best
 
-    def _room(self, base: Candidate, best: Candidate) -> float:
-        """How much better than the best so far a model without roundings is, in dB; no limit for other metrics.
+    def _without_roundings(self, base: Candidate, best: Candidate) -> float:
+        """How good a model without roundings is, in dB; no limit for other metrics.
 
         Biases of the best may make up for roundings that are gone then; those of the base do not.
         """
         if not best.score.in_db:
             return math.inf
-        without = (self._scores.evaluator(without_roundings(one.state)).goodness for one in (base, best))
-        return max(without) - best.score.goodness
+        return max(self._scores.evaluator(without_roundings(one.state)).goodness for one in (base, best))
 
-    def _leave_out(self, name: str, roundings: Roundings, why: Why) -> None:
-        """Note a method that is not tried, nor what would follow it."""
-        behind = [roundings.full_length[name]] if name in roundings.full_length else []
-        self._allowance.not_needed([name, *behind, *self._schedule.finish], self._methods)
-        self._steps.append(Step.of(self._methods[name], why))
+    def _leaves_out(self, name: str, room: float) -> bool:
+        """Whether a method has no room: that is a step, and nothing that would follow it is tried either."""
+        if room >= LEAST_ROOM_DB:
+            return False
+        self._allowance.not_needed([name, *self._schedule.finish], self._methods)
+        self._steps.append(Step.of(self._methods[name], _no_room(room)))
+        return True
 
-    def _rounded(self, base: Candidate, name: str, best: Candidate) -> tuple[Candidate, float]:
-        """The best so far or a rounding that is better; and how good that rounding is on the held-out samples."""
+    def _rounded(self, base: Candidate, name: str, best: Candidate) -> Candidate:
+        """The best so far or a rounding that is better."""
         tried = self.attempt(base, name, best)
         if tried is None:
-            return best, -math.inf
+            return best
         # What finishes a rounding may cost it on the held-out samples what all together gain.
         finished = self._finished(tried)
-        came_to = max(tried.score.goodness, finished.score.goodness)
-        return next((one for one in (finished, tried) if self._scores.accepts(one, best)), best), came_to
+        return next((one for one in (finished, tried) if self._scores.accepts(one, best)), best)
 
     def attempt(self, base: Candidate, name: str, to_beat: Candidate, *, deferrable: bool = False) -> Candidate | None:
         """What one method makes of the base; None where that is nothing to go on with. Notes the step.

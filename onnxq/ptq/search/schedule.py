@@ -19,15 +19,16 @@ Roundings start from the state after the stages, since a weight that was rounded
 result, and the state without any, is finished by `finish`, if that helps, and the best of all is the result. So an
 effort tries everything that the one below tries, on the same samples, and can only score better there.
 
-Reconstructing blocks takes minutes, and what it comes to shows early. So those methods are tried with a fifth of their
-iterations, and the best of them follows with all (`full_length`), if it is at most NEAR_DB behind the best of all.
-What is learnt by gradients is tried at all where a model without roundings would be better by LEAST_ROOM_DB.
+Roundings that are found layer by layer in many runs, or learnt by gradients, take most of the time. They are tried where
+a model without roundings would be better than the best so far by LEAST_ROOM_DB. What moves each weight between two
+numbers by gradients goes on from the best rounding, whose blocks it keeps unless it mends them: those of GPTAQ are
+better than learnt ones on most small sets of samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from onnxq.ptq.method import method_name
 
@@ -36,9 +37,6 @@ DEFAULT = 1
 
 ENOUGH_DB = 55.0
 """Where every output has this SQNR, there is nothing to gain."""
-
-NEAR_DB = 1.0
-"""What a short trial may be behind the best by, for its full length to be tried: more iterations rarely gain more."""
 
 DEFERRED_GAIN_DB = 2.0
 """What a deferred method has to gain with `finish` behind it, and may lose without, to be worth doing all that follows
@@ -60,14 +58,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Roundings:
-    """Methods of one effort that choose roundings of weights; `full_length` has what the short trials are short for.
+    """Methods of one effort that choose roundings of weights.
 
-    Those that are `learnt` by gradients take most of the time, and are tried where there is room (`room.py`).
+    slow     names of those that take most of the time, which are tried where there is room (`room.py`)
+    behind   names of those that go on from the best rounding so far, if there is one
     """
 
     methods: tuple[str, ...]
-    full_length: Mapping[str, str] = field(default_factory=dict)
-    learnt: frozenset[str] = frozenset()
+    slow: frozenset[str] = frozenset()
+    behind: frozenset[str] = frozenset()
 
 
 USABLE = tuple(Stage((f"outlier_placement:usable=yes,most={share}",)) for share in (0.25, 0.5, 0.75))
@@ -96,14 +95,17 @@ FURTHER = (
     Stage(("weight_scale_search",)),
 )
 FINISH = ("bias_correction",)
-SHORT_TRIALS = {
-    "adaquant:iterations=120": "adaquant",
-    "brecq:iterations=100": "brecq",
-    "qdrop:iterations=200": "qdrop",
-}
 ROUNDINGS = (
-    Roundings(("gptq", "gptaq", "gptaq:alpha=0", "adaround"), learnt=frozenset({"adaround"})),
-    Roundings(tuple(SHORT_TRIALS), SHORT_TRIALS, learnt=frozenset(SHORT_TRIALS)),
+    Roundings(
+        ("gptq", "gptaq", "gptaq:alpha=0", "adaround"),
+        slow=frozenset({"gptaq", "adaround"}),
+        behind=frozenset({"adaround"}),
+    ),
+    Roundings(
+        ("adaquant", "brecq", "qdrop"),
+        slow=frozenset({"adaquant", "brecq", "qdrop"}),
+        behind=frozenset({"brecq", "qdrop"}),
+    ),
 )
 
 
@@ -181,8 +183,7 @@ class Schedule:
         """Every method that is tried."""
         stages = [method for stage in (*self.stages, *self.further) for method in stage.methods]
         listed = [*stages, *(method for each in self.roundings for method in each.methods)]
-        full = {short: whole for each in self.roundings for short, whole in each.full_length.items()}
-        return list(dict.fromkeys([*listed, *(full[method] for method in listed if method in full), *self.finish]))
+        return list(dict.fromkeys([*listed, *self.finish]))
 
 
 def schedule_of(effort: int, *, few_bits: bool = False) -> Schedule:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from onnxq.errors import ConfigError
-from onnxq.ptq.method import Samples, State, Task
+from onnxq.ptq.method import IMPROVEMENTS, Samples, State, Task, improvement
 from onnxq.ptq.search.evaluator import Evaluator
 from onnxq.ptq.search.outcome import Level
 from onnxq.ptq.search.reasons import StepReason
@@ -15,7 +15,7 @@ from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.sample_split import split_samples
 from onnxq.ptq.search.schedule import LEVELS, Roundings, Schedule, Stage, schedule_of
 from onnxq.session.session import Calibrated
-from tests.ptq.search.known_steps import improve_coarse, scaled
+from tests.ptq.search.known_steps import STEPS, improve_coarse, scaled
 
 
 def staged(*names: str, finish: tuple[str, ...] = ()) -> Schedule:
@@ -154,26 +154,6 @@ def test_roundings_start_from_the_prepared_state_and_each_is_finished(ready: Cal
     assert [step.name for step in outcome.steps].count("repair_a_little") == 4
 
 
-@pytest.mark.parametrize(
-    ("short", "follows"),
-    [
-        ({"damage": "equalize", "repair_a_little": "repair"}, ["repair"]),  # the better of the two, and only that
-        ({"damage": "repair"}, []),  # far behind what is known already
-        ({}, []),
-    ],
-)
-@pytest.mark.usefixtures("steps")
-def test_the_best_short_trial_is_followed_by_the_whole(
-    ready: Calibrated, short: dict[str, str], follows: list[str]
-) -> None:
-    tried = ("damage", "repair_a_little")
-    schedule = Schedule((Stage(("nothing",)),), (Roundings(tried, short),), preset=True)
-    outcome, _ = improve_coarse(ready, schedule)
-    assert [step.name for step in outcome.steps] == ["nothing", *tried, *follows]
-    assert [step.applied for step in outcome.steps][-1]
-    assert schedule.names() == ["nothing", *tried, *short.values()]
-
-
 @pytest.mark.usefixtures("steps")
 def test_a_run_tells_what_each_effort_below_it_came_to(ready: Calibrated) -> None:
     roundings = tuple(Roundings((name,)) for name in ("repair_a_little", "damage", "repair"))
@@ -253,9 +233,9 @@ def test_what_changes_nothing_with_any_arguments_is_looked_at_once(ready: Calibr
 
 
 @pytest.mark.usefixtures("steps")
-def test_roundings_are_learnt_where_float_weights_would_gain(ready: Calibrated) -> None:
-    learnt = Roundings(("nothing", "damage"), {"damage": "repair"}, learnt=frozenset({"damage"}))
-    schedule = Schedule((), (learnt,), preset=True)
+def test_slow_roundings_are_tried_where_float_weights_would_gain(ready: Calibrated) -> None:
+    slow = Roundings(("nothing", "damage"), slow=frozenset({"damage"}))
+    schedule = Schedule((), (slow,), preset=True)
     loud_activations, _ = improve_coarse(ready, schedule)
     assert [step.why.reason for step in loud_activations.steps] == [StepReason.NOTHING_TO_CHANGE, StepReason.NO_ROOM]
     assert "with float weights the model would be better by 0." in str(loud_activations.steps[1].why)
@@ -263,6 +243,21 @@ def test_roundings_are_learnt_where_float_weights_would_gain(ready: Calibrated) 
     assert [step.why.reason for step in loud_weights.steps] == [StepReason.NOTHING_TO_CHANGE, StepReason.NO_GAIN]
     asked_for, _ = improve_coarse(ready, replace(schedule, named=frozenset({"damage"})))
     assert asked_for.steps[1].why.reason is StepReason.NO_GAIN
+
+
+@pytest.mark.usefixtures("steps")
+def test_what_is_learnt_goes_on_from_the_best_rounding(ready: Calibrated) -> None:
+    improvement("round_well", "a step of a test", "none", rounds=True)(STEPS["repair_a_little"])
+    try:
+        names = ("round_well", "repair_a_little")
+        apart, _ = improve_coarse(ready, Schedule((), (Roundings(names),)))
+        learnt = Roundings(names, behind=frozenset({"repair_a_little"}))
+        behind, _ = improve_coarse(ready, Schedule((), (learnt,)))
+    finally:
+        IMPROVEMENTS.forget("round_well")
+    assert [step.applied for step in apart.steps] == [True, False]
+    assert [step.applied for step in behind.steps] == [True, True]
+    assert behind.after.value > apart.after.value + 2
 
 
 @pytest.mark.usefixtures("steps")

@@ -154,7 +154,7 @@ def test_names_that_an_effort_has_not_come_behind_it() -> None:
     assert second.stages[-1].methods == ("hqq",)
     third = schedule(3)
     assert "adaquant:epochs=2" in third.roundings[-1].methods
-    assert not [name for name in third.names() if name.startswith("adaquant:iterations")]
+    assert "adaquant" not in third.names()
 
 
 def test_a_file_of_named_improvements_is_run_again_as_it_was(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from onnxq.ptq.reconstruction.fitting.outcome import Outcome
 from onnxq.runtime.feeds import Feed
 from onnxq.types import QParamsTable, QuantPlan
 
-FORMAT = 2
+FORMAT = 3
 """Goes up when blocks are fitted in another way, so that what an older onnxq has found is not taken for it."""
 
 

@@ -23,6 +23,8 @@ from onnxq.types import QParams, QParamsTable, QuantPlan
 class Outcome:
     """Losses are noise over signal on the samples that decide; `kept` is false for a block that was restored.
 
+    given_up  fitting ended early, since it promised nothing
+
     scales   leader -> new scale
     zero_points  leader -> new zero point, where it changes with the scale
     weights  name -> integers of their format, with the new scale
@@ -33,6 +35,7 @@ class Outcome:
     after: float
     seconds: float
     kept: bool
+    given_up: bool = field(default=False, kw_only=True)
     scales: Mapping[str, np.ndarray] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     biases: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -101,7 +104,7 @@ KINDS = ("scales", "weights", "biases", "zero_points")
 
 def save_outcome(path: Path, outcome: Outcome) -> None:
     """Write an outcome; the file appears whole or not at all."""
-    figures = {key: getattr(outcome, key) for key in ("before", "after", "seconds", "kept")}
+    figures = {key: getattr(outcome, key) for key in ("before", "after", "seconds", "kept", "given_up")}
     arrays = {f"{kind}/{name}": values for kind in KINDS for name, values in getattr(outcome, kind).items()}
     names = {f"array{number}": key for number, key in enumerate(arrays)}
     header = np.array(json.dumps({"figures": figures, "names": names}).encode())

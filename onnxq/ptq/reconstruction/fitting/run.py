@@ -52,6 +52,8 @@ class _Report:
             scales = f", {len(outcome.scales)} scales" if outcome.scales else ""
             biases = f", {len(outcome.biases)} biases" if outcome.biases else ""
             self.changed.append(f"block {segment}: {figures} ({len(outcome.weights)} weights{scales}{biases})")
+        elif outcome.given_up:
+            self.declined.append(f"block {segment} stays as it is: not even soft roundings make it better")
         else:
             self.declined.append(f"block {segment} was restored: {figures}")
         self.blocks.append(
@@ -63,6 +65,7 @@ class _Report:
                 "after": _figure(outcome.after),
                 "seconds": round(outcome.seconds, 3),
                 "kept": outcome.kept,
+                "given_up": outcome.given_up,
                 "resumed": resumed,
             }
         )
@@ -214,7 +217,9 @@ class _Reconstruction:
         products = data.per_step(recipe.batch) * sum(state.graph.values(name).size for name in learnable.weights)
         with _threads(1 if points is not None and products <= FEW_PRODUCTS else None):
             learn = descend if recipe.learnt == "clipped" else fit
-            learn(net, data, recipe, before, seed, lambda step: self._progress(*place, step))
+            finished = learn(net, data, recipe, before, seed, lambda step: self._progress(*place, step))
+        if not finished:
+            return Outcome(before, before, time.perf_counter() - started, False, given_up=True)
         after = loss_of(net, data)
         return found_by(net, before, after, time.perf_counter() - started)
 

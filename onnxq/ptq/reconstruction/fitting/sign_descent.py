@@ -18,7 +18,7 @@ LOOKS = 10
 
 def descend(
     net: FitNet, samples: FitData, recipe: Recipe, start: float, seed: int, report: Callable[[int], None]
-) -> None:
+) -> bool:
     """Change what `net` learns; every parameter moves by the rate of the step, against the sign of its gradient."""
     chosen = np.random.default_rng(seed)
     count, powers = samples.per_step(recipe.batch), powers_of(samples)
@@ -43,6 +43,7 @@ def descend(
             best = _kept_if_better(net, samples, best)
             report(step + 1)
     net.train(False)
+    return True
 
 
 def _kept_if_better(net: FitNet, samples: FitData, best: float) -> float:

@@ -2,7 +2,8 @@
 
 Weights that were rounded before are then compared with what they were. Equalized layers hand on other numbers than
 those of the reference, though the model computes the same: there the present float graph is the only one whose tensors
-can be fitted to.
+can be fitted to. Each segment is given what the reference gives it, so that roundings of all layers do not add up to
+another model: learning goes on from weights that GPTQ has rounded.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ def float_model(graph: Graph, reference: Graph, segments: Sequence[Segment], fee
         return graph
     if _same_constants(graph, reference):
         return reference
-    mine, its = ({name: from_numpy(feed[name]) for name in graph.input_names} for _ in range(2))
+    values = {name: from_numpy(feed[name]) for name in graph.input_names}
     last_reader = {name: number for number, segment in enumerate(segments) for name in segment.reads}
     with torch.no_grad():
         for number, segment in enumerate(segments):
-            for values, source in ((mine, graph), (its, reference)):
-                made = float_net(source, segment)([values[name] for name in segment.reads])
-                values.update(zip(segment.makes, made, strict=True))
-            if not all(_agree(its[name], mine[name]) for name in segment.makes):
+            read = [values[name] for name in segment.reads]
+            mine, its = (float_net(source, segment)(read) for source in (graph, reference))
+            if not all(map(_agree, its, mine)):
                 return graph
+            values.update(zip(segment.makes, its, strict=True))
             for name in segment.reads:
                 if last_reader[name] == number:
-                    del mine[name], its[name]
+                    del values[name]
     return reference
 
 
