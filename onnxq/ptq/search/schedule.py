@@ -19,9 +19,9 @@ Roundings start from the state after the stages, since a weight that was rounded
 result, and the state without any, is finished by `finish`, if that helps, and the best of all is the result. So an
 effort tries everything that the one below tries, on the same samples, and can only score better there.
 
-Roundings that are found layer by layer in many runs, or learnt by gradients, take most of the time. They are tried where
-a model without roundings would be better than the best so far by LEAST_ROOM_DB. What moves each weight between two
-numbers by gradients goes on from the best rounding, whose blocks it keeps unless it mends them: those of GPTAQ are
+Roundings that are found layer by layer in many runs, or learnt by gradients, take most of the time. They are tried
+where a model without roundings would be better than the best so far by LEAST_ROOM_DB. What moves each weight between
+two numbers by gradients goes on from the best rounding, whose blocks it keeps unless it mends them: those of GPTAQ are
 better than learnt ones on most small sets of samples.
 """
 
