@@ -79,15 +79,17 @@ $(VENV)/created:
 	echo "onnxq needs Python 3.11 or newer; none of these is: $(or $(PYTHON),python3.11 python3 python)." >&2; \
 	echo "Install one, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1
 
-$(VENV)/installed: $(VENV)/created pyproject.toml setup.py constraints.txt
+PARTS_IN_C = $(shell find onnxq -name '*.[ch]')
+
+$(VENV)/installed: $(VENV)/created pyproject.toml setup.py constraints.txt $(PARTS_IN_C)
 	$(INSTALL) -e .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/created pyproject.toml setup.py constraints.txt
+$(VENV)/installed-dev: $(VENV)/created pyproject.toml setup.py constraints.txt $(PARTS_IN_C)
 	$(INSTALL) -e ".[dev]"
 	@touch $(VENV)/installed $@
 
-$(VENV)/installed-docs: $(VENV)/created pyproject.toml setup.py constraints.txt
+$(VENV)/installed-docs: $(VENV)/created pyproject.toml setup.py constraints.txt $(PARTS_IN_C)
 	$(INSTALL) -e ".[docs]"
 	@touch $(VENV)/installed $@
 

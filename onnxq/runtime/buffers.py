@@ -97,6 +97,16 @@ class BufferedTap:
         )
         return Seen(values, Reduced(low, high, size), suspicious, together)
 
+    @property
+    def row(self) -> np.ndarray:
+        """The values of the tensors that lie together, from the last run."""
+        return self._row
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Where each of them begins and ends in the row."""
+        return self._edges.reshape(-1, 2)
+
     def _ranges(self) -> Reduced:
         """Of the tensors that lie together. What is between two of them is looked at for nothing."""
         low, high = (extreme.reduceat(self._row, self._edges)[::2] for extreme in (np.minimum, np.maximum))

@@ -11,6 +11,7 @@ import numpy as np
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import HistogramStatistic, RangeStatistic
+from onnxq.observers.statistics.counting_together import CountsTogether
 from onnxq.runtime.buffers import BufferedTap, Seen
 from onnxq.runtime.range_accumulator import RangeAccumulator
 from onnxq.runtime.samples import Sample
@@ -134,7 +135,7 @@ class CollectPass:
         return sum(estimated_sizes(self._graph, list(self._tap.outputs), sample.feed).values())
 
     def _new_worker(self) -> _Worker:
-        return _Worker(self._tap, self._accumulated)
+        return _Worker(self._tap, self._accumulated, self._histograms)
 
     def _new_tap(self, tensors: Sequence[str], reduced: Collection[str]) -> Tap:
         return self._make_tap(tensors, reduce=reduced, any_order=self._accumulated)
@@ -147,7 +148,7 @@ class CollectPass:
             found = list(self._in_parts(ranges, sample, list(self._statistics)))
         else:
             known = self._put_together(worker, sample, seen)
-            found = list(self._all_looks(ranges, sample, seen.values, known))
+            found = list(self._all_looks(ranges, sample, seen.values, known, counted=worker.counts is not None))
             if seen.reduced is not None:
                 good = [i for i, name in enumerate(self._tap.reductions) if name not in seen.suspicious]
                 low, high, count = seen.reduced.low, seen.reduced.high, seen.reduced.count
@@ -175,12 +176,20 @@ class CollectPass:
             return frozenset()
         low, high, count = seen.together.low, seen.together.high, seen.together.count
         good = np.isfinite(low) & np.isfinite(high)
-        names = worker.runs.together
+        if not worker.is_laid_out:
+            self._take_counts(worker)
+        places = worker.places_together()
+        if worker.counts is not None:
+            if worker.counts.full:
+                self._take_counts(worker)
+            worker.counts.count(worker.runs.row, worker.counted[good[worker.counted]])
         if good.all():
-            worker.ranges.put_many(worker.places_together(), low, high, count)
+            worker.ranges.put_many(places, low, high, count)
             return worker.together
-        places = [worker.ranges.place[name] for name, fine in zip(names, good, strict=True) if fine]
-        worker.ranges.put_many(places, low[good], high[good], count[good])
+        names = worker.runs.together
+        worker.ranges.put_many(
+            [place for place, fine in zip(places, good, strict=True) if fine], low[good], high[good], count[good]
+        )
         return {name for name, fine in zip(names, good, strict=True) if fine}
 
     def _distrust(self, tensors: Sequence[str]) -> None:
@@ -203,15 +212,22 @@ class CollectPass:
             yield from self._all_looks(ranges, sample, tap.run(sample.feed, _where(sample)))
 
     def _all_looks(
-        self, ranges: RangeAccumulator, sample: Sample, seen: Mapping[str, np.ndarray], known: Set[str] = frozenset()
+        self,
+        ranges: RangeAccumulator,
+        sample: Sample,
+        seen: Mapping[str, np.ndarray],
+        known: Set[str] = frozenset(),
+        *,
+        counted: bool = False,
     ) -> Iterator[Addition]:
         """What statistics have to add for one run; ranges go into the accumulator where they can.
 
-        Of the tensors `known` the range is there already, and values are wanted for histograms alone.
+        Of the tensors `known` the range is there already, and values are wanted for histograms alone; where these are
+        `counted`, for nothing more.
         """
         for tensor, values in seen.items():
             if tensor in known:
-                for histogram in self._histograms.get(tensor, ()):
+                for histogram in () if counted else self._histograms.get(tensor, ()):
                     yield histogram.add_counted, histogram.counted(values)
                 continue
             plain = tensor in ranges.place and sample.rows == 1 and values.dtype == np.float32 and values.size > 0
@@ -233,8 +249,18 @@ class CollectPass:
             if partial is not None:
                 yield statistic.add, partial
 
+    def _take_counts(self, worker: _Worker) -> None:
+        """What a thread has counted by itself."""
+        if worker.counts is None:
+            return
+        with self._adding:
+            for tensor, counts in worker.counts.take():
+                for histogram in self._histograms[tensor]:
+                    histogram.add_counted([counts])
+
     def _take_ranges(self, worker: _Worker) -> None:
         """What a thread has gathered in its accumulator."""
+        self._take_counts(worker)
         with self._adding:
             for tensor, extent in worker.ranges.take():
                 for statistic in self._statistics[tensor]:
@@ -242,9 +268,15 @@ class CollectPass:
 
 
 class _Worker:
-    """What belongs to one thread: memory for the outputs of its runs, and the ranges that it has seen."""
+    """What belongs to one thread: memory for the outputs of its runs, and the ranges and counts that it has seen.
 
-    def __init__(self, tap: Tap, accumulated: Sequence[str]) -> None:
+    counts   of the small tensors that lie together now, for those among them that have a histogram: `counted`
+    """
+
+    def __init__(self, tap: Tap, accumulated: Sequence[str], histograms: Collection[str]) -> None:
+        self.counts: CountsTogether | None = None
+        self.counted = np.zeros(0, np.int64)
+        self._histograms = histograms
         self.runs = BufferedTap(tap, accumulated)
         self.ranges = RangeAccumulator(accumulated)
         self.reduced = [self.ranges.place[tensor] for tensor in tap.reductions]
@@ -252,12 +284,21 @@ class _Worker:
         self._laid_out: list[str] = []
         self._places: list[int] = []
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether the last run had its tensors where those before had them; if not, `counts` begin anew."""
+        return self._laid_out is self.runs.together
+
     def places_together(self) -> list[int]:
         """Where in the accumulator the tensors are that lie together now."""
-        if self._laid_out is not self.runs.together:
+        if not self.is_laid_out:
             self._laid_out = self.runs.together
             self.together = frozenset(self._laid_out)
             self._places = [self.ranges.place[tensor] for tensor in self._laid_out]
+            wanted = [place for place, tensor in enumerate(self._laid_out) if tensor in self._histograms]
+            self.counted = np.array(wanted, np.int64)
+            possible = wanted and CountsTogether.possible()
+            self.counts = CountsTogether(self._laid_out, self.runs.edges) if possible else None
         return self._places
 
 

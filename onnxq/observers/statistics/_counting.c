@@ -120,6 +120,50 @@ static PyObject *add(PyObject *self, PyObject *args)
     return PyBool_FromLong(found == wanted);
 }
 
+/* Counts small tensors that lie one behind the other into pages of their own, tensor by tensor, until fewer pages are
+ * free than one tensor may need. All numbers are finite. */
+static PyObject *count_many(PyObject *self, PyObject *args)
+{
+    Py_buffer values, edges, which, index, pool;
+    Py_ssize_t used, done = -1;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*w*n", &values, &edges, &which, &index, &pool, &used))
+        return NULL;
+    const uint32_t *bits = values.buf;
+    const int64_t *edge = edges.buf, *wanted = which.buf;
+    int32_t *slots = index.buf;
+    uint32_t *counts = pool.buf;
+    Py_ssize_t size = values.len / (Py_ssize_t)sizeof(uint32_t), count = which.len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t tensors = index.len / (Py_ssize_t)(PAGES * sizeof(int32_t));
+    Py_ssize_t capacity = pool.len / (Py_ssize_t)(PAGE * sizeof(uint32_t));
+    int fits = used >= 0 && used <= capacity && edges.len == 2 * tensors * (Py_ssize_t)sizeof(int64_t);
+    for (Py_ssize_t i = 0; fits && i < count; i++)
+        fits = wanted[i] >= 0 && wanted[i] < tensors && edge[2 * wanted[i]] >= 0 &&
+               edge[2 * wanted[i]] <= edge[2 * wanted[i] + 1] && edge[2 * wanted[i] + 1] <= size;
+    if (!fits)
+        PyErr_SetString(PyExc_ValueError, "the tensors do not lie within these arrays");
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        for (done = 0; done < count && capacity - used >= PAGES; done++) {
+            int32_t *slot = slots + wanted[done] * PAGES;
+            const uint32_t *at = bits + edge[2 * wanted[done]], *end = bits + edge[2 * wanted[done] + 1];
+            for (; at < end; at++) {
+                uint32_t pattern = *at >> 16;
+                pattern = pattern == PATTERNS / 2 ? 0 : pattern; /* minus zero */
+                if (slot[pattern / PAGE] < 0)
+                    slot[pattern / PAGE] = (int32_t)used++;
+                counts[(Py_ssize_t)slot[pattern / PAGE] * PAGE + pattern % PAGE] += 1;
+            }
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&edges);
+    PyBuffer_Release(&which);
+    PyBuffer_Release(&index);
+    PyBuffer_Release(&pool);
+    return done < 0 ? NULL : Py_BuildValue("nn", done, used);
+}
+
 static PyMethodDef methods[] = {
     {"count", count, METH_VARARGS,
      "count(float32 values, uint32 counters[2, 65536] all zero, int64 pages[512], int64 table[512, 128])\n"
@@ -127,6 +171,9 @@ static PyMethodDef methods[] = {
     {"add", add, METH_VARARGS,
      "add(int64 pages[n], int64 table[n, 128], int64 more[m], int64 counts[m, 128]) -> whether it was done:\n"
      "adds the counts to the table where all of the ascending `more` are among the ascending `pages`"},
+    {"count_many", count_many, METH_VARARGS,
+     "count_many(float32 values, int64 edges[n, 2], int64 which[m], int32 index[n, 512], uint32 pool[p, 128], used)\n"
+     "-> how many of `which` were counted, and pages of the pool used: index is -1 where a tensor has no page yet"},
     {NULL, NULL, 0, NULL},
 };
 
