@@ -7,8 +7,8 @@ because no smaller one would hold for every target and every setting of a user.
 
 One fusion rounds nothing: that of a convolution with the Relu or Clip behind it. What that node makes has the same
 bits from either kernel, and nothing else reads what the convolution makes. So this is let go where it is not looked at
-(`pinned_beside`), and the runs of a MobileNet take a quarter less. Only infinite values in the data tell the two
-kernels apart, by the NaN that they make in channels which fill up a block.
+and another convolution follows (`pinned_beside`), and the runs of a MobileNet take a quarter less. Only infinite values
+in the data tell the two kernels apart, by the NaN that they make in channels which fill up a block.
 
 Two kinds of tensors are not in the set, and are pinned only where they are looked at: those inside of If, Loop and Scan
 bodies, where a pin would cost more than the small operators around it, and those whose type shape inference cannot
@@ -52,12 +52,19 @@ def pinned_beside(graph: Graph, looked_at: Iterable[str]) -> list[str]:
 
 
 def _let_go(graph: Graph) -> Iterator[str]:
-    """Tensors that are nothing but what a convolution hands to its activation."""
+    """Tensors that are nothing but what a convolution hands to its activation, in front of convolutions alone.
+
+    In which layout onnxruntime computes follows from what stands in front, down to the next convolution, which decides
+    for itself: an average of blocked values has another order of sums than one of values that were turned back.
+    """
     for node in graph.gs.nodes:
         if node.op != "Conv" or node.domain or graph.is_output(node.outputs[0]):
             continue
         uses = graph.consumers(node.outputs[0])
-        if len(uses) == 1 and uses[0].port == 0 and uses[0].node.op in _EXACT_ACTIVATIONS and not uses[0].node.domain:
+        if len(uses) != 1 or uses[0].port != 0 or uses[0].node.op not in _EXACT_ACTIVATIONS or uses[0].node.domain:
+            continue
+        readers = graph.consumers(uses[0].node.outputs[0])
+        if readers and all(use.node.op == "Conv" and not use.node.domain and use.port == 0 for use in readers):
             yield str(node.outputs[0].name)
 
 

@@ -129,6 +129,32 @@ def test_an_activation_has_the_bits_of_its_convolution_apart(
     assert all(together[name].tobytes() == apart[name].tobytes() for name in ("a", "y"))
 
 
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+def test_an_average_has_the_same_bits_whatever_is_looked_at(activation: str) -> None:
+    """Its sums have another order in the layout of convolutions, so it must not depend on what stands in front."""
+    random = np.random.default_rng(0)
+    stored = [
+        constant("w", random.normal(0, 0.3, (64, 16, 1, 1))),
+        constant("v", random.normal(0, 0.3, (64, 64, 1, 1))),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="first"),
+        helper.make_node(activation, ["c"], ["a"], name="activation"),
+        helper.make_node("Conv", ["a", "v"], ["d"], name="second"),
+        helper.make_node(activation, ["d"], ["b"], name="another"),
+        helper.make_node("GlobalAveragePool", ["b"], ["y"], name="average"),
+    ]
+    graph = build(nodes, [info("x", [1, 16, 13, 13])], [info("y", [1, 64, 1, 1])], stored)
+    graph.infer_shapes()
+    feed = {"x": random.normal(size=(1, 16, 13, 13)).astype(np.float32)}
+    assert pinned_beside(graph, ["b"]) == ["a", "d", "b", "y"]
+    sets = (["y"], ["y", "c"], ["y", "d"], ["y", "a", "b"], ["y", "a", "b", "c", "d"])
+    found = {
+        Tap(graph, names, pinned=pinned_beside(graph, names), threads=1).run(feed)["y"].tobytes() for names in sets
+    }
+    assert len(found) == 1
+
+
 def test_what_others_read_of_a_convolution_stays_pinned() -> None:
     weight = constant("w", np.ones((4, 4, 1, 1)))
     relu, softmax = (
