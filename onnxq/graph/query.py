@@ -10,9 +10,10 @@ import numpy as np
 import onnx_graphsurgeon as surgeon
 
 from onnxq.errors import ModelError, did_you_mean
+from onnxq.graph.attributes import Attributes
 from onnxq.graph.declare import declaration, declared_type
 from onnxq.graph.names import Names
-from onnxq.graph.nodes import Constant, Scope, Use, adopt, bodies, has_plain_attributes
+from onnxq.graph.nodes import Constant, Scope, Use, adopt, bodies
 from onnxq.graph.pattern import Match, Pattern, find_pattern, parse_pattern
 from onnxq.graph.values import constant_node_values, load_values
 
@@ -284,6 +285,7 @@ def _append_nodes(nodes: Iterable[surgeon.Node], op: str | None, found: list[sur
     for node in nodes:
         if op is None or node.op == op:
             found.append(node)
-        if not has_plain_attributes(node):
+        attrs = node.attrs  # as `has_plain_attributes`, without a call for each of many nodes
+        if type(attrs) is not Attributes or attrs.may_have_graphs:
             for body in bodies(node):
                 _append_nodes(body.nodes, op, found)

@@ -79,6 +79,9 @@ def count_by_numpy(flat: np.ndarray) -> Counts:
 COMPILED = compiled is not None
 """Whether counting is done in C."""
 
+count_many: Callable[..., tuple[int, int]] | None = getattr(compiled, "count_many", None)
+"""Counts many tensors in one call (`counting_together`); None where the part in C was not built, or is an older one."""
+
 count_patterns: Callable[[np.ndarray], Counts] = count_in_c if COMPILED else count_by_numpy
 """Pages and counts of a contiguous float32 vector."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from onnxq.observers.statistics.counting import COMPILED, PAGE, PAGES, Counts, compiled
+from onnxq.observers.statistics.counting import PAGE, PAGES, Counts, count_many
 
 _FIRST_PAGES = 4 * PAGES
 _MOST_COUNTED = 2**31
@@ -30,7 +30,7 @@ class CountsTogether:
     @staticmethod
     def possible() -> bool:
         """Whether the part in C is there, without which this saves nothing."""
-        return COMPILED and hasattr(compiled, "count_many")
+        return count_many is not None
 
     def _reset(self) -> None:
         self._index = np.full((len(self.tensors), PAGES), -1, np.int32)
@@ -44,9 +44,10 @@ class CountsTogether:
 
     def count(self, values: np.ndarray, which: np.ndarray) -> None:
         """Count the tensors with the numbers `which` (int64), whose values are all finite, in one run."""
+        assert count_many is not None, "there is nothing to count with: ask `possible`"
         self._counted += self._longest
         while True:
-            done, self._used = compiled.count_many(values, self._edges, which, self._index, self._pool, self._used)
+            done, self._used = count_many(values, self._edges, which, self._index, self._pool, self._used)
             which = which[done:]
             if not len(which):
                 return
