@@ -99,7 +99,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "lint": "types graph",
         "verify": "types graph numerics runtime lint",
         "torchnet": "types graph numerics",
-        "ptq": "types graph numerics observers runtime calibrate emit",
+        "ptq": "types graph numerics observers runtime costs calibrate emit",
         "ptq.reconstruction": "types graph numerics runtime torchnet ptq",
         "targets": "types graph numerics observers runtime half emit refine lint ptq",
         "config": "types observers runtime refine ptq targets",

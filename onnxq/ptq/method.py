@@ -133,6 +133,8 @@ class Task:
     simulation     what simulated models of states have in common, which steps share
     findings       of methods, for the same ones with other arguments
     in_integers    the backend, where what it writes runs in onnxruntime with exact sums of integers; None elsewhere
+    recalibrated   a state whose plan has changed with the parameters that calibration finds for it
+    loss_of        the noise of the outputs of a state by their power, on a few of the samples to fit to
     """
 
     reference: Graph
@@ -149,6 +151,8 @@ class Task:
     simulation: KeptSimulation | None = None
     findings: Findings = field(default_factory=Findings)
     in_integers: Backend | None = None
+    recalibrated: Callable[[State], State] | None = None
+    loss_of: Callable[[State], float] | None = None
 
     def simulated(self, state: State) -> Graph:
         """What the target would compute with a state, as a model for `onnxq.runtime.session.KEEP_PAIRS`."""

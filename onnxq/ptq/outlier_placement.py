@@ -14,10 +14,10 @@ the few layers whose input has more than LAYER_NOISE_DB, as in front of the seco
 makes it cannot be scaled, and smoothing comes before.
 
 With `usable`, a model below USABLE_DB gets what it takes to come there, if it has outliers or had them before earlier
-steps: matrices are looked at too, which have one scale each on some targets, and layers and operators leave 8 bits, the
-loudest tensor first, until what is left adds up to little enough. The sum of all noise stands for the noise that was
-measured at the outputs; that is a guess, so the schedule asks several times, for a larger part (`most`) of the layers
-each time, and each starts from what was measured after the one before.
+steps. What each tensor adds to the noise of the outputs is measured (`noise_of_parts`), matrices included, which have
+one scale each on some targets; then layers and operators leave 8 bits, those that take away most noise for the work
+that leaves with them (`cheapest_nodes`), until what is left is little enough. Noise adds up, within a decibel: what was
+chosen is measured, and chosen again for what it came to.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from onnxq.calibrate import activation_leaders
+from onnxq.costs import products
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.graph.operator_kinds import LAYERS
 from onnxq.numerics import fake_quantize
 from onnxq.observers.statistics import HistogramStatistic
+from onnxq.ptq.cheapest_nodes import Remedy, cheapest
 from onnxq.ptq.method import Arguments, Improved, State, Task, improvement
+from onnxq.ptq.noise_of_parts import noise_of_parts
 from onnxq.types import Backend, PerTensor, Placement, QParams, QuantPlan
 from onnxq.types.overrides import Override, QuantizerOverride
 from onnxq.types.reason import Reason
@@ -55,8 +58,17 @@ USABLE_DB = 23.0
 LOW_DB = 20.0
 """SQNR below which more is done where no outliers are left to be seen: speed is what 8 bits are for."""
 
-AIM_DB = 25.0
-"""What is aimed at where a model is below USABLE_DB: the sum of noise is an estimate."""
+TRIES = 4
+"""Choices that are measured: the sum of noise is right within a decibel, and each one corrects the next."""
+
+LITTLE = 0.2
+"""Part of the noise that may be left whose causes are not measured one by one."""
+
+NO_LAYER = 0.001
+"""What a node without multiplications costs that leaves 8 bits, as part of all of them: conversions around it."""
+
+ENOUGH_DB = 40.0
+"""Noise below which one choice is as quiet as the next one."""
 
 MOST_FOR_USE = 0.75
 """Part of the layers that may leave 8 bits to make a model usable."""
@@ -91,24 +103,28 @@ def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool, m
         return Improved(state, declined=(f"{task.backend.name} has neither a wider format nor float operators",))
     if task.plan_again is None or (usable and task.noise is not None and task.noise <= 10 ** (-USABLE_DB / 10)):
         return Improved(state)
+    if usable:
+        return make_usable(state, task, form, most)
     if layers and form != "float":
         return Improved(state)  # such a layer reads what has the wider format already
     noise = noise_of_tensors(state, task)
-    matrices: list[str] = []
-    if usable:
-        of_matrices = noise_of_matrices(state)
-        noise |= of_matrices
-        if not any(db > LAYER_NOISE_DB for db in noise.values()) and not _is_still_low(state.plan, task.noise):
-            return Improved(state)
-        nodes = loudest_nodes(state, task.backend, noise, task.noise, most)
-        if task.backend.outlier_matrices is not None:
-            matrices = sorted(of_matrices.keys() & nodes.values())
-            nodes = {name: tensor for name, tensor in nodes.items() if tensor not in matrices}
-    else:
-        loud = {tensor: db for tensor, db in noise.items() if db > (LAYER_NOISE_DB if layers else LEAST_NOISE_DB)}
-        nodes = loudest_layers(state, loud) if layers else affected(state.graph, state.plan, task.backend, loud)
-    if not nodes and not matrices:
+    loud = {tensor: db for tensor, db in noise.items() if db > (LAYER_NOISE_DB if layers else LEAST_NOISE_DB)}
+    nodes = loudest_layers(state, loud) if layers else affected(state.graph, state.plan, task.backend, loud)
+    if not nodes:
         return Improved(state)
+    made = placed(state, task, nodes, (), form)
+    what = _what(form)
+    lines = [f"node '{name}': {what}, for '{of}' with {noise[of]:.0f} dB of noise" for name, of in nodes.items()]
+    return Improved(made, changed=tuple(lines), recalibrate=True, widens=True, price_db=PRICE_DB)
+
+
+def _what(form: str) -> str:
+    return "float" if form == "float" else f"computed in {form}"
+
+
+def placed(state: State, task: Task, nodes: Mapping[str, str], matrices: Iterable[str], form: str) -> State:
+    """The state with a plan in which nodes, each with the tensor that it is for, and matrices have left 8 bits."""
+    assert task.plan_again is not None  # who calls has asked
     if form == "float":
         nodes = with_fused(nodes, state.plan)
     before = {name: why for name, why in state.plan.left_float.items() if _is_kept(why)}
@@ -121,11 +137,7 @@ def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool, m
         why = Reason("outliers", "reads or makes values with outliers, which 8 bits cannot hold beside all others")
         now = {**dict.fromkeys(nodes, why), **before}
         plan = replace(plan, left_float={name: now.get(name, said) for name, said in plan.left_float.items()})
-    what = "float" if form == "float" else f"computed in {form}"
-    lines = [f"node '{name}': {what}, for '{of}' with {noise[of]:.0f} dB of noise" for name, of in nodes.items()]
-    lines += [f"weight '{name}': a scale for each column, with one it has {noise[name]:.0f} dB" for name in matrices]
-    made = State(state.graph, plan, state.qparams)
-    return Improved(made, changed=tuple(lines), recalibrate=True, widens=True, price_db=PRICE_DB)
+    return State(state.graph, plan, state.qparams)
 
 
 def _is_kept(why: str) -> bool:
@@ -166,36 +178,98 @@ def loudest_layers(state: State, loud: Mapping[str, float]) -> dict[str, str]:
     return dict([item for item in found.items() if not _is_forced(plan, item[0])][:most])
 
 
-def loudest_nodes(
-    state: State, backend: Backend, noise: Mapping[str, float], measured: float | None, share: float
-) -> dict[str, str]:
-    """Node -> the tensor that it leaves 8 bits for: what is around the loudest, until the rest comes to AIM_DB.
+@dataclass(frozen=True)
+class Choice:
+    """What leaves 8 bits: node -> the tensor that it does so for, and matrices whose format changes."""
 
-    `measured` is the noise at the outputs, which the sum over all tensors stands for; at most a `share` of the layers
-    is float then.
-    """
-    graph, plan = state.graph, state.plan
-    layers = {name for name in plan.quantized if graph.node(name).op in LAYERS}
-    gone = sum(_is_kept(why) and graph.node(name).op in LAYERS for name, why in plan.left_float.items())
+    nodes: Mapping[str, str]
+    matrices: tuple[str, ...]
+    cost: float
+
+
+def make_usable(state: State, task: Task, form: str, share: float) -> Improved:
+    """Let leave 8 bits what brings the outputs to USABLE_DB, for the least work that leaves with it."""
+    if task.loss_of is None or task.recalibrated is None:
+        return Improved(state)
+    own = noise_of_tensors(state, task) | noise_of_matrices(state)
+    if not any(db > LAYER_NOISE_DB for db in own.values()) and not _is_still_low(state.plan, task.noise):
+        return Improved(state)
+    before = task.loss_of(state)
+    # Where the samples held out are noisier, so they will be afterwards.
+    aim = 10 ** (-USABLE_DB / 10) * min(1.0, before / (task.noise or before))
+    if before <= aim:
+        return Improved(state)
+    noise = noise_of_parts(state, list(_in_order(own)), task.loss_of, LITTLE * aim, task.progress)
+    remedies = remedies_of(state, task.backend, noise)
+    costs = _costs(state, task)
+    layers = frozenset(name for name in state.plan.quantized if state.graph.node(name).op in LAYERS)
+    gone = sum(_is_kept(why) and state.graph.node(name).op in LAYERS for name, why in state.plan.left_float.items())
     most = math.ceil(share * (len(layers) + gone)) - gone
-    powers = {tensor: 10 ** (db / 10) for tensor, db in noise.items()}
-    total = left = sum(powers.values())
-    aim = 10 ** (-AIM_DB / 10) * (1.0 if measured is None else total / measured)
+    whole, wanted = sum(noise.values()), aim
+    best: tuple[bool, float, Choice, State] | None = None
+    tried: set[frozenset[str]] = set()
+    for _ in range(TRIES):
+        tensors = cheapest(remedies, costs, whole - wanted * whole / before, layers, most)
+        if not tensors or frozenset(tensors) in tried:
+            break
+        tried.add(frozenset(tensors))
+        choice = _chosen(tensors, remedies, costs)
+        if best is not None and best[0] and choice.cost >= best[2].cost:
+            break
+        made = placed(state, task, choice.nodes, choice.matrices, form)
+        after = task.loss_of(task.recalibrated(made))
+        if best is None or (after <= aim, -choice.cost if after <= aim else -after) > (best[0], best[1]):
+            best = after <= aim, -choice.cost if after <= aim else -after, choice, made
+        wanted *= aim / max(after, 10 ** (-ENOUGH_DB / 10))
+    if best is None:
+        return Improved(state)
+    _, _, choice, made = best
+    what = _what(form)
+    told = {name: f"'{of}', which adds {_level(noise[of])} to the outputs" for name, of in choice.nodes.items()}
+    lines = [f"node '{name}': {what}, for {why}" for name, why in told.items()]
+    with_one = {name: f"with one it adds {_level(noise[name])}" for name in choice.matrices}
+    lines += [f"weight '{name}': a scale for each column, {why}" for name, why in with_one.items()]
+    return Improved(made, changed=tuple(lines), recalibrate=True, widens=True, price_db=PRICE_DB)
+
+
+def _level(noise: float) -> str:
+    return f"{_decibels(noise, 1.0):.0f} dB of noise"
+
+
+def remedies_of(state: State, backend: Backend, noise: Mapping[str, float]) -> dict[str, Remedy]:
+    """What takes away the noise of each tensor, where something does."""
+    graph, plan = state.graph, state.plan
     members: dict[str, list[Placement]] = {}
     for placement in plan:
         members.setdefault(placement.tie or placement.tensor, []).append(placement)
-    found: dict[str, str] = {}
-    for tensor in _in_order(noise):
-        if left <= aim:
-            break
-        near = [name for placement in members.get(tensor, ()) for name in _around(graph, placement)]
-        near = list(dict.fromkeys(plan.fused.get(name, name) for name in near))
-        free = [name for name in near if _may_leave(graph, plan, backend, name)]
-        if len(layers.intersection((*found, *free))) > most:
+    found: dict[str, Remedy] = {}
+    for tensor, power in noise.items():
+        if backend.outlier_matrices is not None and graph.is_constant(tensor):
+            if state.qparams[tensor].scale.size == 1:
+                found[tensor] = Remedy(power, frozenset())
             continue
-        found.update((name, tensor) for name in free if name not in found)
-        left -= powers[tensor]
+        near = [name for placement in members[tensor] for name in _around(graph, placement)]
+        quantized = {plan.fused.get(name, name) for name in near} & plan.quantized.keys()
+        free = frozenset(name for name in quantized if _may_leave(graph, plan, backend, name))
+        # A wider format holds for all; what is quantized anyway goes on reading 8 bits beside a float node.
+        if free and (backend.outlier_format != "float" or free == quantized):
+            found[tensor] = Remedy(power, free)
     return found
+
+
+def _costs(state: State, task: Task) -> dict[str, float]:
+    """Node -> its share of all multiplications; one that has none costs NO_LAYER."""
+    macs = {product.node: product.macs for product in products(state.graph, next(iter(task.samples)))}
+    whole = max(1, sum(macs.values()))
+    return {name: max(NO_LAYER, macs.get(name, 0) / whole) for name in state.plan.quantized}
+
+
+def _chosen(tensors: Iterable[str], remedies: Mapping[str, Remedy], costs: Mapping[str, float]) -> Choice:
+    nodes: dict[str, str] = {}
+    for tensor in tensors:
+        nodes |= {name: tensor for name in sorted(remedies[tensor].nodes) if name not in nodes}
+    matrices = tuple(tensor for tensor in tensors if not remedies[tensor].nodes)
+    return Choice(nodes, matrices, sum(costs[name] for name in nodes))
 
 
 def with_fused(nodes: Mapping[str, str], plan: QuantPlan) -> dict[str, str]:

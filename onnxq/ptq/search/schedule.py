@@ -69,13 +69,13 @@ class Roundings:
     behind: frozenset[str] = frozenset()
 
 
-USABLE = tuple(Stage((f"outlier_placement:usable=yes,most={share}",)) for share in (0.25, 0.5, 0.75))
+USABLE = Stage(("outlier_placement:usable=yes",))
 STAGES = (
     Stage(("outlier_placement",)),
     Stage(("insert_smoothing", "insert_smoothing:unseen=no"), one_is_enough=True),
     Stage(("cross_layer_equalization",)),
     Stage(("outlier_placement:layers=yes",)),
-    *USABLE,
+    USABLE,
     Stage(("range_setting:mse", "range_setting:percentile")),
     Stage(("weight_scale_search",)),
 )
@@ -89,7 +89,7 @@ FURTHER = (
     Stage(("insert_smoothing", "insert_smoothing:unseen=no")),
     Stage(("outlier_placement:layers=yes",)),
     Stage(("cross_layer_equalization",), deferrable=True),
-    *USABLE,
+    USABLE,
     Stage(("high_bias_absorption",)),
     Stage(("range_setting:mse", "range_setting:percentile")),
     Stage(("weight_scale_search",)),

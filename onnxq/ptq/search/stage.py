@@ -19,6 +19,7 @@ from onnxq.ptq.equalization.cross_layer_equalization import scalable_channel_axe
 from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
 from onnxq.ptq.search.allowance import Allowance, read_skipped
 from onnxq.ptq.search.evaluator import Evaluator, KeptSessions, computed_in_integers
+from onnxq.ptq.search.loss_on_few import LossOnFew
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.sample_split import FEWEST, split_samples
@@ -208,6 +209,8 @@ def improve_calibrated(
         seen = collect(state.graph, leaders, reusable=False) if leaders else None
         return session.recalibrated(state, samples, seen)
 
+    loss_of = LossOnFew(prepared.graph, prepared.backend, split.fitted)
+    task = replace(task, recalibrated=lambda changed: recalibrate(changed, None), loss_of=loss_of)
     last = KeptSessions(simulation, in_integers=task.in_integers)
     evaluator, *further = (
         Evaluator(prepared.graph, prepared.backend, samples, last=last) for samples in split.evaluated()
