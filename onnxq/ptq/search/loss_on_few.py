@@ -9,7 +9,7 @@ from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, Evaluator
 from onnxq.types import Backend
 
-FEW, OF_FEW_NUMBERS = 4, 8
+FEW, OF_FEW_NUMBERS = 3, 8
 """Samples to measure on: more where the outputs of one have few numbers."""
 
 MANY = 64
