@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 from onnxq.graph import Graph
@@ -23,18 +24,27 @@ class LossOnFew:
         self._reference, self._backend, self._samples = reference, backend, samples
 
     def __call__(self, state: State) -> float:
-        """Noise by power, the mean over all outputs; noise of several causes adds up in it, which dB do not."""
+        """Noise by power, the mean over all outputs; noise of several causes adds up in it, which dB do not.
+
+        It is what the noise is at most, two standard errors above that of the numbers that were seen.
+        """
         found = self._evaluator(state).sqnr_db.values()
-        return sum(10 ** (-min(db, HIGHEST_DB) / 10) for db in found) / max(1, len(found))
+        noise = sum(10 ** (-min(db, HIGHEST_DB) / 10) for db in found) / max(1, len(found))
+        return noise * (1 + 2 * math.sqrt(2 / (self._numbers * self._evaluator.samples)))
+
+    @cached_property
+    def _numbers(self) -> int:
+        """Numbers of the smallest output."""
+        return min((_numbers(self._reference.shape(name)) for name in self._reference.output_names), default=1)
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        many = all(_numbers(self._reference.shape(name)) >= MANY for name in self._reference.output_names)
-        return Evaluator(self._reference, self._backend, self._samples.first(FEW if many else OF_FEW_NUMBERS))
+        count = FEW if self._numbers >= MANY else OF_FEW_NUMBERS
+        return Evaluator(self._reference, self._backend, self._samples.first(count))
 
 
 def _numbers(shape: tuple[int | str | None, ...] | None) -> int:
     count = 1
     for size in shape or ():
-        count *= size if isinstance(size, int) else 1
+        count *= max(1, size) if isinstance(size, int) else 1
     return count

@@ -5,6 +5,9 @@
     Conv(x, W, b)    ->  DynamicQuantizeLinear(x), ConvInteger, Cast, Mul, Add(b)
     LSTM(x, W, R)    ->  DynamicQuantizeLSTM of com.microsoft, which quantizes its state in every step, too
 
+Where rows of what a product reads may be unlike, each is divided by its largest value, and the product multiplied back
+(`row_scales`).
+
 The Q/DQ form of the model is made first, so that stored integers and tables of embeddings are the same in both. Layers
 that read the same tensor share its DynamicQuantizeLinear. onnxruntime makes a DynamicQuantizeMatMul or a
 MatMulIntegerToFloat of a MatMul's chain.
@@ -27,6 +30,7 @@ from onnxq.emit.simulations.rewrite import Rewrite
 from onnxq.graph import DeferredValues, Graph, Node, Variable, collector_paused
 from onnxq.graph.attributes import AttributeValues
 from onnxq.targets.onnxruntime.qlinear import MICROSOFT
+from onnxq.targets.onnxruntime.row_scales import divided_by_rows, has_unlike_rows
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note
 
@@ -97,6 +101,17 @@ class DynamicInputs:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._made: dict[tuple[str, int], tuple[Any, Any, Any]] = {}
+        self._divided: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def read_by(self, node: Node, scope: Any) -> tuple[Any, Any]:
+        """What a layer reads before it is quantized, and what its result is multiplied by: None for nothing."""
+        tensor = node.inputs[0]
+        if not has_unlike_rows(self.graph, node):
+            return tensor, None
+        key = (tensor.name, id(scope))
+        if key not in self._divided:
+            self._divided[key] = divided_by_rows(self.graph, tensor, scope)
+        return self._divided[key]
 
     def of(self, tensor: Any, scope: Any) -> tuple[Any, Any, Any]:
         """Integers, scale and zero point of a tensor in this scope."""
@@ -119,7 +134,8 @@ class _Chain(Rewrite):
     def __init__(self, inputs: DynamicInputs, node: Node, op: str, weight: Any, zero_point: Any) -> None:
         super().__init__(inputs.graph, node)
         self._scope = inputs.graph.scope_of(node)
-        integers, self._input_scale, input_zero_point = inputs.of(node.inputs[0], self._scope)
+        read, self._row_factors = inputs.read_by(node, self._scope)
+        integers, self._input_scale, input_zero_point = inputs.of(read, self._scope)
         node.op = op
         node.inputs.clear()
         node.inputs.extend([integers, weight, input_zero_point, zero_point])
@@ -127,18 +143,18 @@ class _Chain(Rewrite):
         self._name = str(node.name)
 
     def to_float(self, weight: Weight, scale: np.ndarray, added: Any = None) -> None:
-        """Sums times the scale of the input and those of the weight, plus what the layer adds."""
+        """Sums times the scale of the input and those of the weight, times those of rows, plus what the layer adds."""
         graph = self.graph
         self.then("Cast", kind=np.dtype(np.float32), attrs={"to": int(TensorProto.FLOAT)})
         scales = graph.add_constant(f"{weight.name}_scales", scale, scope=weight.scope)
         product = graph.add_variable(f"{self._name}_scales", np.dtype(np.float32), list(scale.shape))
         name = f"{self._name}_scales_Mul"
         graph.add_node("Mul", [self._input_scale, scales], [product], name=name, scope=self._scope)
-        if added is None:
-            self.finish("Mul", product)
-        else:
-            self.then("Mul", product)
-            self.finish("Add", added)
+        behind = [("Mul", product), ("Mul", self._row_factors), ("Add", added)]
+        *first, last = [(op, operand) for op, operand in behind if operand is not None]
+        for op, operand in first:
+            self.then(op, operand)
+        self.finish(*last)
 
 
 def _write_matmul(inputs: DynamicInputs, node: Node, weights: list[Weight]) -> None:

@@ -6,6 +6,8 @@ which no operator around it can: it becomes the operator that does.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from onnxq.emit.simulations import SIMULATIONS
@@ -22,7 +24,7 @@ _FRONTED = ("MatMul", "Gemm", "Conv")
 def simulate_dynamic(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list[str]:
     """What quantized layers read is rounded between the extremes that it has in each run."""
     inputs = DynamicInputs(graph)
-    rounded: dict[tuple[str, int], object] = {}
+    rounded: dict[tuple[str, int], Any] = {}
     for node in graph.nodes():
         if node.domain or node.name not in plan.quantized:
             continue
@@ -30,15 +32,25 @@ def simulate_dynamic(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> li
             _exchange_lstm(graph, node, [_weight(graph, node, port, qparams) for port in (1, 2)])
         elif node.op in _FRONTED and node.inputs[1].name in plan:
             scope = graph.scope_of(node)
-            read = node.inputs[0]
+            read, factors = inputs.read_by(node, scope)
             key = (read.name, id(scope))
             if key not in rounded:
-                made = graph.add_variable(f"{read.name}_rounded", np.dtype(np.float32), read.shape)
-                parts = list(inputs.of(read, scope))
-                graph.add_node("DequantizeLinear", parts, [made], name=f"{read.name}_rounded", scope=scope)
-                rounded[key] = made
+                rounded[key] = _rounded(inputs, read, factors, scope)
             node.inputs[0] = rounded[key]
     return []
+
+
+def _rounded(inputs: DynamicInputs, read: Any, factors: Any, scope: Any) -> Any:
+    """A tensor as its integers stand for it, multiplied back where its rows have been divided."""
+    graph, name = inputs.graph, f"{read.name}_rounded"
+    made = graph.add_variable(name, np.dtype(np.float32), read.shape)
+    graph.add_node("DequantizeLinear", list(inputs.of(read, scope)), [made], name=name, scope=scope)
+    if factors is None:
+        return made
+    name = f"{read.name}_multiplied"
+    whole = graph.add_variable(name, np.dtype(np.float32), read.shape)
+    graph.add_node("Mul", [made, factors], [whole], name=name, scope=scope)
+    return whole
 
 
 def _exchange_lstm(graph: Graph, node: Node, weights: list[Weight]) -> None:

@@ -31,12 +31,13 @@ def recurrent_net(direction: str = "forward", steps: int = 5) -> onnx.ModelProto
 
 
 def layers_net() -> onnx.ModelProto:
-    """A convolution, one in groups, a Gemm with a turned weight, a MatMul and one of two computed matrices."""
+    """A convolution, a small one, one in groups, a Gemm with a turned weight, a MatMul and one of computed matrices."""
     net = Net("layers")
-    x = net.conv(net.input("x", ["batch", 3, 8, 8]), 3, 8)
-    x = net.node("Conv", x, net.weight(8, 1, 3, 3), group=8, pads=[1, 1, 1, 1], name="depthwise")
+    x = net.node("Conv", net.input("x", ["batch", 3, 8, 8]), net.weight(64, 3, 3, 3), name="small")
+    x = net.conv(x, 64, 128)
+    x = net.node("Conv", x, net.weight(128, 1, 3, 3), group=128, pads=[1, 1, 1, 1], name="depthwise")
     x = net.node("Flatten", x)
-    x = net.node("Gemm", x, net.weight(16, 512), net.bias(16), transB=1, name="gemm")
+    x = net.node("Gemm", x, net.weight(16, 128 * 36), net.bias(16), transB=1, name="gemm")
     y = net.node("MatMul", x, net.weight(16, 16), name="matmul")
     net.output(net.node("MatMul", y, net.node("Transpose", x, perm=[1, 0]), name="both", output="y"), None)
     return net.model()
@@ -60,10 +61,11 @@ def test_layers_compute_in_integers_whose_ranges_are_found_in_each_run(tmp_path:
     ops = [node.op_type for node in written.graph.node]
     assert ops.count("ConvInteger") == 1
     assert ops.count("MatMulInteger") == 2
-    assert ops.count("Conv") == 1
+    assert ops.count("Conv") == 2
     assert ops.count("MatMul") == 1
     assert "QuantizeLinear" not in ops
     assert "groups" in str(result.plan.left_float["depthwise"])
+    assert "small" in str(result.plan.left_float["small"])
     assert "computed at run time" in str(result.plan.left_float["both"])
     for feed in feeds(model):
         expected, found = run(model, feed), run(tmp_path / "out" / "model.onnx", feed)
@@ -115,3 +117,33 @@ def test_a_vector_stays_float_with_its_reason(tmp_path: Path) -> None:
     net.output(net.node("MatMul", x, net.floats(np.ones(16)), name="vector", output="y"), None)
     result = onnxq.quantize(net.model(), backend=DYNAMIC, out=tmp_path / "out", config=QUICK)
     assert "vector" in str(result.plan.left_float["vector"])
+
+
+def test_a_row_with_large_values_costs_the_others_nothing(tmp_path: Path) -> None:
+    """Two layers read rows of unlike size, which they divide once; a layer behind a norm needs no scales of rows."""
+    net = Net("rows")
+    x = net.input("x", [1, 8, 32])
+    parts = [net.node("MatMul", x, net.weight(32, 32, fan_in=32)) for _ in range(2)]
+    total = net.node("Sum", *parts)
+    normed = net.node("LayerNormalization", total, net.floats(np.ones(32)), net.floats(np.zeros(32)))
+    moved = net.node("Reshape", normed, net.ints(8, 32))
+    net.output(net.node("MatMul", moved, net.weight(32, 32, fan_in=32), output="y"), None)
+    model = net.model()
+    feed = {"x": net.normal(1, 8, 32)}
+    feed["x"][0, 3] *= 1000
+    feed["x"][0, 5] = 0
+    onnxq.quantize(model, backend=DYNAMIC, out=tmp_path / "out", config=QUICK)
+    ops = [node.op_type for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
+    assert ops.count("MatMulInteger") == 3
+    assert ops.count("ReduceMax") == 1
+    expected, found = run(model, feed), run(tmp_path / "out" / "model.onnx", feed)
+    quiet = [0, 1, 2, 4, 6, 7]
+    error = float(np.square(expected - found)[quiet].sum() / np.square(expected)[quiet].sum())
+    assert error < 10**-3.5
+
+
+def test_a_single_row_keeps_one_scale(tmp_path: Path) -> None:
+    net = Net("one row")
+    net.output(net.node("MatMul", net.input("x", [1, 32]), net.weight(32, 32), output="y"), None)
+    onnxq.quantize(net.model(), backend=DYNAMIC, out=tmp_path / "out", config=QUICK)
+    assert "ReduceMax" not in [node.op_type for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
