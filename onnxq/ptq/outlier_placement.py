@@ -208,7 +208,7 @@ def make_usable(state: State, task: Task, form: str, share: float) -> Improved:
     costs = _costs(state, task)
     layers = frozenset(name for name in state.plan.quantized if state.graph.node(name).op in LAYERS)
     gone = sum(_is_kept(why) and state.graph.node(name).op in LAYERS for name, why in state.plan.left_float.items())
-    most = math.ceil(share * (len(layers) + gone)) - gone
+    most = min(math.ceil(share * (len(layers) + gone)) - gone, len(layers) - 1)
     # What nothing is quantized around stands between others, and is taken to go with them.
     whole, wanted = sum(remedy.noise for remedy in remedies.values()), aim
     best: tuple[bool, float, Choice, State] | None = None

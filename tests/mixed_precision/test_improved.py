@@ -27,7 +27,7 @@ EFFORT: dict[str, Any] = {"effort": 1, "skip_improvements": SLOW}
 """An effort of few steps, so that tests are fast."""
 IMPROVEMENTS = (
     *("outlier_placement", "cross_layer_equalization", "outlier_placement:layers=yes"),
-    *(one for stage in USABLE for one in stage.methods),
+    *USABLE.methods,
     *("weight_scale_search", "bias_correction"),
 )
 WANTED: dict[str, Any] = {"bits": (8, 4), "budget": "60%", "evaluations": 3}

@@ -1,6 +1,6 @@
 """Dynamic quantization beside onnxruntime's quantize_dynamic: SQNR on samples nobody saw, time of a run, bytes.
 
-    python -m tools.bench.dynamic_quantization [--models silero-vad-ifless smart-turn minilm-l3] [--samples 24]
+    python -m tools.bench.dynamic_quantization [--models silero-vad-ifless minilm-l3] [--samples 24]
 
 Neither tool is given data. Times are processor time on one thread, in turns, as multiples of the float model's time.
 A model that comes quantized is made float first. Models and samples are those of `tools.zoo`. Prints a table in
@@ -31,6 +31,7 @@ from tools.zoo.measure import DoesNotRun, decibels, outputs_of, worst
 from tools.zoo.model import by_name
 from tools.zoo.packages import Cache, default_cache
 
+DEFAULT = ["minilm-l3", "minilm-l6", "silero-vad-ifless", "smart-turn-float", "whisper-encoder"]
 ROUNDS, LEAST_SECONDS = 9, 0.15
 
 Job = Callable[[Path, Path], None]
@@ -82,7 +83,7 @@ class Timed:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--models", nargs="*", default=["silero-vad-ifless", "smart-turn", "minilm-l3"])
+    options.add_argument("--models", nargs="*", default=DEFAULT)
     options.add_argument("--samples", type=int, default=24)
     given = options.parse_args()
     warnings.simplefilter("ignore", OnnxqWarning)

@@ -3,7 +3,7 @@
 No sample is needed, since nothing about activations is stored: every run finds their ranges. That costs some time in
 front of each layer, and gains most where matrix products do the work: transformers and recurrent networks. Products of
 two computed matrices stay float, as do convolutions in groups, which onnxruntime computes several times slower in
-integers than in floats, and small ones.
+integers than in floats, and what is small.
 """
 
 from __future__ import annotations
@@ -21,34 +21,54 @@ from onnxq.types.presets import (
     matmul_weight_axis,
 )
 
-LEAST_CONVOLUTION = 2**16
-"""Numbers of a weight from which a convolution of integers gains a fifth to a quarter of its time.
+LEAST_CONVOLUTION, LEAST_ROW = 2**17, 2**16
+"""Numbers of a weight from which a convolution, and the product of a single row, are sure to be faster in integers.
 
-With 50,000 and a few positions it takes 1.4 times as long as one of floats; MobileNetV2 with all of its convolutions in
-integers 1.45 times, as the float ones around them lose their layout."""
+Quantizing what is read and making floats of the sums takes as long as some 50,000 products of a row. A convolution of
+that size with a few positions takes 1.4 times as long as one of floats, and all those of MobileNetV2 take 1.45 times as
+long, as the float ones around them lose their layout."""
+
+_SMALL = "it is small: quantizing what it reads takes longer than its products in integers save"
+
+
+def _is_smaller(node: NodeFacts, least: int) -> bool:
+    weights = node.shape(1)
+    return weights is not None and math.prod(size or 1 for size in weights) < least
+
+
+def _has_one_row(node: NodeFacts) -> bool:
+    """Whether a product reads one row, or one for each sample of a batch of any size."""
+    read = node.shape(0)
+    return read is not None and ((len(read) == 2 and read[0] is None) or all(size == 1 for size in read[:-1]))
+
 
 _GATES = 1
 """The axis of an LSTM's weights that has its gates, each with a row for every number of the state."""
 
 
+def _declines_product(node: NodeFacts) -> str | None:
+    if node.is_constant(1) and _has_one_row(node) and _is_smaller(node, LEAST_ROW):
+        return _SMALL
+    return declines_computed_weight(node)
+
+
 def _declines_matmul(node: NodeFacts) -> str | None:
     if node.is_constant(1) and len(node.shape(1) or ()) < 2:
         return "its weight is a vector, too small to be worth it"
-    return declines_computed_weight(node)
+    return _declines_product(node)
 
 
 def _declines_gemm(node: NodeFacts) -> str | None:
     if node.attrs.get("alpha", 1.0) != 1.0 or node.attrs.get("beta", 1.0) != 1.0 or node.attrs.get("transA", 0):
         return "MatMulInteger is written for plain x * W + b only"
-    return declines_computed_weight(node)
+    return _declines_product(node)
 
 
 def _declines_conv(node: NodeFacts) -> str | None:
     if int(node.attrs.get("group", 1)) > 1:
         return "it has groups: onnxruntime's ConvInteger is slower there than its convolution of floats"
-    weights = node.shape(1)
-    if weights is not None and math.prod(size or 1 for size in weights) < LEAST_CONVOLUTION:
-        return "it is small: quantizing what it reads takes longer than its products in integers save"
+    if _is_smaller(node, LEAST_CONVOLUTION):
+        return _SMALL
     return declines_computed_weight(node)
 
 

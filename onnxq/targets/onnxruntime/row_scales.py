@@ -5,8 +5,9 @@
 DynamicQuantizeLinear finds one range for a whole tensor. In a transformer a few tokens have activations a hundred times
 as large as those of all others, and leave these a handful of steps. Divided by their own largest value, all rows use
 the same 256 steps, and the product is multiplied back. That takes two passes over what is read and one over what is
-made. A norm has made the rows of its result equally large, and a model with a single row has one range anyway: there
-it is left out. Tokens are quantized so in LLM.int8() (Dettmers et al. 2022) and ZeroQuant (Yao et al. 2022).
+made. A norm has made the rows of its result equally large, and a single row has one range anyway: there it is left
+out, as where there is a row for each sample of a batch. Tokens are quantized so in LLM.int8() (Dettmers et al. 2022)
+and ZeroQuant (Yao et al. 2022).
 """
 
 from __future__ import annotations
@@ -38,9 +39,15 @@ def has_unlike_rows(graph: Graph, node: Node) -> bool:
     if node.op not in ("MatMul", "Gemm") or node.attrs.get("transA", 0):
         return False
     shape = graph.shape(node.inputs[0])
-    if shape is not None and all(size == 1 for size in shape[:-1]):
+    if shape is not None and (all(size == 1 for size in shape[:-1]) or _has_a_row_for_each_sample(graph, shape)):
         return False
     return not _is_normalized(graph, node.inputs[0])
+
+
+def _has_a_row_for_each_sample(graph: Graph, shape: tuple[int | str | None, ...]) -> bool:
+    """Whether there are as many rows as samples in a batch of any size, as in front of a classifier: mostly one."""
+    batches = {(graph.shape(name) or (None,))[0] for name in graph.input_names if graph.shape(name)}
+    return len(shape) == 2 and isinstance(shape[0], str) and shape[0] in batches
 
 
 def _is_normalized(graph: Graph, tensor: Any) -> bool:

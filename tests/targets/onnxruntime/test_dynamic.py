@@ -34,12 +34,12 @@ def layers_net() -> onnx.ModelProto:
     """A convolution, a small one, one in groups, a Gemm with a turned weight, a MatMul and one of computed matrices."""
     net = Net("layers")
     x = net.node("Conv", net.input("x", ["batch", 3, 8, 8]), net.weight(64, 3, 3, 3), name="small")
-    x = net.conv(x, 64, 128)
-    x = net.node("Conv", x, net.weight(128, 1, 3, 3), group=128, pads=[1, 1, 1, 1], name="depthwise")
-    x = net.node("Flatten", x)
-    x = net.node("Gemm", x, net.weight(16, 128 * 36), net.bias(16), transB=1, name="gemm")
-    y = net.node("MatMul", x, net.weight(16, 16), name="matmul")
-    net.output(net.node("MatMul", y, net.node("Transpose", x, perm=[1, 0]), name="both", output="y"), None)
+    x = net.conv(x, 64, 256)
+    x = net.node("Conv", x, net.weight(256, 1, 3, 3), group=256, pads=[1, 1, 1, 1], name="depthwise")
+    x = net.node("Flatten", net.node("GlobalAveragePool", x))
+    x = net.node("Gemm", x, net.weight(256, 256), net.bias(256), transB=1, name="gemm")
+    y = net.node("MatMul", net.node("Unsqueeze", x, net.ints(0)), net.weight(256, 16), name="matmul")
+    net.output(net.node("MatMul", y, net.node("Transpose", y, perm=[0, 2, 1]), name="both", output="y"), None)
     return net.model()
 
 
@@ -144,6 +144,10 @@ def test_a_row_with_large_values_costs_the_others_nothing(tmp_path: Path) -> Non
 
 def test_a_single_row_keeps_one_scale(tmp_path: Path) -> None:
     net = Net("one row")
-    net.output(net.node("MatMul", net.input("x", [1, 32]), net.weight(32, 32), output="y"), None)
-    onnxq.quantize(net.model(), backend=DYNAMIC, out=tmp_path / "out", config=QUICK)
-    assert "ReduceMax" not in [node.op_type for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
+    x = net.node("MatMul", net.input("x", [1, 512]), net.weight(512, 256))
+    net.output(net.node("MatMul", x, net.weight(256, 32), name="small", output="y"), None)
+    result = onnxq.quantize(net.model(), backend=DYNAMIC, out=tmp_path / "out", config=QUICK)
+    ops = [node.op_type for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
+    assert "ReduceMax" not in ops
+    assert ops.count("MatMulInteger") == 1
+    assert "small" in str(result.plan.left_float["small"])
