@@ -234,7 +234,8 @@ def make_usable(state: State, task: Task, form: str, share: float) -> Improved:
     lines = [f"node '{name}': {what}, for {why}" for name, why in told.items()]
     with_one = {name: f"with one it adds {_level(noise[name])}" for name in choice.matrices}
     lines += [f"weight '{name}': a scale for each column, {why}" for name, why in with_one.items()]
-    return Improved(made, changed=tuple(lines), recalibrate=True, widens=True, price_db=PRICE_DB)
+    # The choice was made by samples: it is judged as any other step, by others too where those held out leave doubt.
+    return Improved(made, changed=tuple(lines), recalibrate=True, price_db=PRICE_DB)
 
 
 def _level(noise: float) -> str:

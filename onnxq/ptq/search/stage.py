@@ -209,7 +209,7 @@ def improve_calibrated(
         seen = collect(state.graph, leaders, reusable=False) if leaders else None
         return session.recalibrated(state, samples, seen)
 
-    loss_of = LossOnFew(prepared.graph, prepared.backend, split.fitted)
+    loss_of = LossOnFew(prepared.graph, prepared.backend, split.fitted, task.simulated)
     task = replace(task, recalibrated=lambda changed: recalibrate(changed, None), loss_of=loss_of)
     last = KeptSessions(simulation, in_integers=task.in_integers)
     evaluator, *further = (
