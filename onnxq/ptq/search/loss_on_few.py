@@ -14,12 +14,12 @@ from functools import cached_property
 import numpy as np
 
 from onnxq.graph import Graph
-from onnxq.numerics import SqnrAccumulator
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, Evaluator
 from onnxq.runtime.session import KEEP_PAIRS
 from onnxq.runtime.tap import Tap
 from onnxq.types import Backend
+from onnxq.verify.results import ResultSums
 
 FEW = 3
 """Samples to measure on."""
@@ -82,12 +82,12 @@ class LossOnFew:
             self._expected = state.graph, [tap.run(feed) for feed in feeds]
         model.sort()
         tap = Tap(model, names, threads=1, config=KEEP_PAIRS)
-        sums = {name: SqnrAccumulator() for name in names}
-        for feed, expected in zip(feeds, self._expected[1], strict=True):
+        sums = {name: ResultSums() for name in names}
+        for number, (feed, expected) in enumerate(zip(feeds, self._expected[1], strict=True)):
             measured = tap.run(feed)
             for name, sum_of in sums.items():
-                sum_of.add(expected[name], measured[name])
-        return [sum_of.value for sum_of in sums.values()]
+                sum_of.add(number, expected[name], measured[name])
+        return [sum_of.total.value for sum_of in sums.values()]
 
 
 def tensors_in_front(graph: Graph) -> list[str]:
