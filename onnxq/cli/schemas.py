@@ -36,6 +36,7 @@ class SpecEntry(Stored):
     granularity: GranularityEntry | None = None
     quant_min: Whole | None = None
     quant_max: Whole | None = None
+    signed_scale: StrictBool = False
 
 
 class BiasEntry(Stored):

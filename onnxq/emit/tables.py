@@ -58,7 +58,8 @@ def real_range(qparams: QParams) -> tuple[np.ndarray, np.ndarray]:
     scale = qparams.scale.astype(np.float64)
     low, high = qparams.spec.ends
     zero_point = qparams.zero_point.astype(np.float64)
-    return scale * (low - zero_point), scale * (high - zero_point)
+    ends = scale * (low - zero_point), scale * (high - zero_point)
+    return (np.minimum(*ends), np.maximum(*ends)) if qparams.spec.signed_scale else ends
 
 
 def broadcast(bound: np.ndarray, shape: tuple[Any, ...], parameters: QParams) -> np.ndarray:

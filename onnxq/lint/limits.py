@@ -151,7 +151,8 @@ def _scale(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> I
         )
         return
     scale = quantizer.scale.astype(np.float64)
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
+    turned = limits.signed_scales and quantizer.constant
+    if not (np.isfinite(scale).all() and ((np.abs(scale) if turned else scale) > 0).all()):
         yield quantizer.finding(
             "positive-scale", "has a scale that is not a finite number above 0", "Calibrate this tensor again"
         )

@@ -254,7 +254,7 @@ static PyObject *ranges(PyObject *self, PyObject *args)
 /* ---- the scale of each block with the least squared error ---------------------------------------------------------- */
 
 typedef struct {
-    int qmin, qmax, symmetric;
+    int qmin, qmax, symmetric, signed_scale;
     double steps, smallest, largest;
 } Format;
 
@@ -276,6 +276,7 @@ static void parameters(const Format *format, const float *restrict low, const fl
         at = at < (double)format->qmin ? (double)format->qmin : at;
         at = at > (double)format->qmax ? (double)format->qmax : at;
         zero[j] = format->symmetric ? 0 : (int32_t)at;
+        scale[j] = format->signed_scale && most > -least ? -scale[j] : scale[j];
     }
 }
 
@@ -389,8 +390,8 @@ static PyObject *search(PyObject *self, PyObject *args)
     Py_buffer x, scale, zero, factors;
     Py_ssize_t blocks, size, inner;
     Format format;
-    if (!PyArg_ParseTuple(args, "y*w*w*y*nnniipddd", &x, &scale, &zero, &factors, &blocks, &size, &inner, &format.qmin,
-                          &format.qmax, &format.symmetric, &format.steps, &format.smallest, &format.largest))
+    if (!PyArg_ParseTuple(args, "y*w*w*y*nnniippddd", &x, &scale, &zero, &factors, &blocks, &size, &inner, &format.qmin,
+                          &format.qmax, &format.symmetric, &format.signed_scale, &format.steps, &format.smallest, &format.largest))
         return NULL;
     int finite = -1;
     if (blocks < 0 || size < 1 || size > LONGEST_SUM || inner < 1 || x.len != blocks * size * inner * 4 ||
@@ -433,7 +434,8 @@ static PyMethodDef methods[] = {
      "blocks, size, inner) -> whether all values are finite"},
     {"search", search, METH_VARARGS,
      "search(float32 x[blocks, size, inner], float32 scale[blocks, inner], int32 zero_point[blocks, inner],\n"
-     "float64 factors, blocks, size, inner, qmin, qmax, symmetric, steps, smallest scale, largest scale)\n"
+     "float64 factors, blocks, size, inner, qmin, qmax, symmetric, scales of either sign, steps, smallest scale,\n"
+     "largest scale)\n"
      "-> whether all values are finite; each block the factor of its range with the least squared error, if that is less than what it has"},
     {NULL, NULL, 0, NULL},
 };

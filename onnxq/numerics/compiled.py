@@ -68,7 +68,8 @@ def search_block_scales_in_c(
     sizes = _whole_blocks(x.shape, spec.granularity)
     if sizes is None or sizes[1] > LONGEST_BLOCK:
         return False
-    tried, format = np.asarray(factors, np.float64), (spec.qmin, spec.qmax, spec.symmetric, float(spec.steps))
+    tried, signs = np.asarray(factors, np.float64), (spec.symmetric, spec.signed_scale)
+    format = (spec.qmin, spec.qmax, *signs, float(spec.steps))
     return bool(rounding.search(x, scale, zero_point, tried, *sizes, *format, *limits))
 
 

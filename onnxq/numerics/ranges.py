@@ -1,6 +1,7 @@
 """From a range of real values to scale and zero point; always float64 inside, float32 out.
 
     symmetric, signed      scale = max(|low|, |high|) / min(-qmin, qmax)    int8: / 127, narrow range or not
+    signed_scale           scale = low / qmin or high / qmin, whichever is larger   int4: -8 is the largest value
     symmetric, qmin = 0    scale = high / qmax                              negative values saturate to 0
     asymmetric             scale = (high - low) / (qmax - qmin),  zero_point = clip(half_even(qmin - low / scale))
     fp8                    scale = max(|low|, |high|) / largest             448 or 57344
@@ -47,7 +48,7 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
 
     `low` and `high` are numbers, or arrays with one entry for each channel or block, in the shape of the scale.
     """
-    if spec.has_scale and not spec.power_of_two and np.ndim(low) == np.ndim(high) == 0:
+    if spec.has_scale and not spec.power_of_two and not spec.signed_scale and np.ndim(low) == np.ndim(high) == 0:
         return _of_numbers(float(low), float(high), spec)  # type: ignore[arg-type]
     low64, high64 = _checked_range(low, high)
     if not spec.has_scale:
@@ -59,6 +60,8 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
     scale = spec.format.scale_for(np.maximum(scale, MIN_SCALE), spec)
     scale32 = np.minimum(np.maximum(scale, MIN_SCALE), MAX_SCALE).astype(np.float32)
     zero_point = np.zeros(scale32.shape, np.int32)
+    if spec.signed_scale:
+        scale32 = np.where(high64 > -low64, -scale32, scale32)
     if not spec.symmetric:
         # With the float32 scale, which is the one that will be used.
         exact = round_values(spec.qmin - low64 / scale32.astype(np.float64), "half_even")
@@ -97,10 +100,11 @@ def with_float16_scale(qparams: QParams) -> QParams:
     """
     with np.errstate(over="ignore"):
         half = qparams.scale.astype(np.float16)
-        half = np.where(half.astype(np.float32) < qparams.scale, np.nextafter(half, np.float16(np.inf)), half)
+        away = np.copysign(np.float16(np.inf), half)
+        half = np.where(np.abs(half.astype(np.float32)) < np.abs(qparams.scale), np.nextafter(half, away), half)
     if not np.all(np.isfinite(half)):
         raise SpecError(
-            f"scale {float(qparams.scale.max()):g} is beyond float16 (65504): keep this tensor in float, or use float32"
+            f"scale {float(np.abs(qparams.scale).max()):g} is beyond float16 (65504): keep this tensor in float, or use float32"
         )
     return QParams(qparams.spec, half.astype(np.float32), qparams.zero_point)
 
@@ -117,10 +121,10 @@ def with_minimum_scale(qparams: QParams, minimum: float) -> QParams:
     if spec.power_of_two:
         floor = next_power_of_two(floor)
     floor32 = np.float32(spec.format.legal_scale(floor, up=True))
-    low = qparams.scale < floor32
+    low = np.abs(qparams.scale) < floor32
     if not low.any():
         return qparams
-    scale = np.where(low, floor32, qparams.scale)
+    scale = np.where(low, np.copysign(floor32, qparams.scale), qparams.scale)
     if spec.symmetric:
         return QParams(spec, scale, qparams.zero_point)
     lowest = (spec.qmin - qparams.zero_point) * qparams.scale.astype(np.float64)

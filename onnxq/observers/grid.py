@@ -20,6 +20,7 @@ def covering_scale(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> np.nda
     """The smallest scale with which no value of [low, high] is clipped; a range of zero counts as a range of 1.
 
     symmetric, signed      max(low / qmin, high / qmax)     int8: -128 steps down, 127 up
+    scales of either sign  max(-low, high) / -qmin
     symmetric, qmin = 0    high / qmax
     asymmetric             (high - low) / (qmax - qmin)
     fp8, nnie8             max(-low, high) / largest; the next value of the grid itself may be 2 % below it
@@ -27,6 +28,8 @@ def covering_scale(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> np.nda
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     if not spec.symmetric:
         scale = (high - low) / spec.steps
+    elif spec.signed_scale:
+        scale = np.maximum(-low, high) / spec.steps
     else:
         lowest, highest = spec.ends
         down = low / lowest if lowest else np.zeros_like(low)

@@ -95,6 +95,8 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
             f"the format is {spec.granularity}, {target} takes one scale for a {placement.role}",
             f"Set per_channel = false under {'[weight]' if placement.derive is not None else table}",
         )
+    if spec.signed_scale and (activation or not limits.signed_scales):
+        yield "positive-scale", f"its scales may be negative, {target} takes positive ones", _one_of(table)
     if limits.power_of_two and spec.evenly_spaced and not spec.power_of_two and placement.derive is None:
         yield (
             "power-of-two",

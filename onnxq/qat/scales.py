@@ -81,4 +81,4 @@ def _one(scale: Tensor) -> float:
     """The scale, or the geometric mean of several."""
     if scale.numel() == 1:
         return float(scale.reshape(()))
-    return float(scale.double().clamp_min(torch.finfo(torch.float64).tiny).log().mean().exp())
+    return float(scale.double().abs().clamp_min(torch.finfo(torch.float64).tiny).log().mean().exp())

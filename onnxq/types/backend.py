@@ -125,6 +125,7 @@ class Limits:
     weights_per_tensor  one scale for a weight, too
     weights_symmetric   zero point 0 for weights, whatever activations may have
     power_of_two        every scale is a power of two
+    signed_scales       scales of symmetric weights may be negative (`QuantSpec.signed_scale`)
     minimum_range       the least width of an activation's range
     steps               (lowest, highest) integers of activations and weights; empty allows any inside a type
     weight_steps        those of weights, where they differ
@@ -139,6 +140,7 @@ class Limits:
     weights_per_tensor: bool = False
     weights_symmetric: bool = False
     power_of_two: bool = False
+    signed_scales: bool = False
     minimum_range: float | None = None
     min_opset: int = 10
     max_opset: int | None = None

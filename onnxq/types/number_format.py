@@ -184,6 +184,8 @@ class NumberFormat(ABC):
             raise SpecError(f"{self.name} is a {self.grid} grid: narrow_range, quant_min and quant_max do not apply")
         if spec.rounding != "half_even":
             raise SpecError(f"{self.name} rounds half_even; '{spec.rounding}' is for integer formats")
+        if spec.signed_scale:
+            raise SpecError(f"{self.name} is a {self.grid} grid: its scales are positive")
 
     def check_parameters(self, spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray) -> None:  # noqa: B027
         """Raise SpecError for scales or zero points that the format cannot have."""

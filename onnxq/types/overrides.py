@@ -191,12 +191,19 @@ def changed(spec: QuantSpec, wanted: OverrideFields) -> QuantSpec:
     if form is not spec.format:
         changes = {"scale_rule": None, **form.implied(spec), **changes}
         changes |= {"dtype": dtype, "quant_min": None, "quant_max": None, "dynamic": False}
+    if spec.signed_scale:
+        changes["signed_scale"] = form.evenly_spaced and form.signed and _can_turn(changes)
     if "dtype" in wanted and not form.scale_rules:
         changes["scale_rule"] = None  # said for another format, at a wider level
     granularity = form.wanted_granularity(spec.granularity, wanted.get("channel_axis"), wanted.get("per_channel"))
     if granularity is not None:
         changes["granularity"] = granularity
     return spec.replace(**changes)
+
+
+def _can_turn(changes: Mapping[str, Any]) -> bool:
+    """Whether scales may still be negative: neither zero points nor powers of two have a use for that."""
+    return bool(changes.get("symmetric", True)) and not changes.get("power_of_two")
 
 
 _OF_SPEC = frozenset(item.name for item in fields(QuantSpec)) - {"dtype"}

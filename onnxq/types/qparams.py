@@ -23,8 +23,9 @@ QPARAMS_FORM = "onnxq-qparams"
 class QParams:
     """Scale (float32) and zero point (int32) of one tensor, both of the shape its granularity says.
 
-    real = (q - zero_point) * scale. Scales are finite and above zero; zero points lie inside the spec's range. A format
-    without scales has one scale of 1, whatever its granularity: the exponents of bfp16 belong to the values.
+    real = (q - zero_point) * scale. Scales are finite and above zero, or with `signed_scale` not zero; zero points lie
+    inside the spec's range. A format without scales has one scale of 1, whatever its granularity: the exponents of bfp16
+    belong to the values.
     """
 
     spec: QuantSpec
@@ -49,7 +50,8 @@ class QParams:
             raise SpecError(f"a per-channel scale is one-dimensional, got shape {scale.shape}")
         elif isinstance(granularity, PerBlock) and scale.ndim < 1:
             raise SpecError("a per-block scale has the rank of its tensor, got a single number")
-        smallest, largest = (scale.item(),) * 2 if scale.ndim == 0 else (scale.min(), scale.max())
+        sizes = np.abs(scale) if self.spec.signed_scale else scale
+        smallest, largest = (sizes.item(),) * 2 if scale.ndim == 0 else (sizes.min(), sizes.max())
         if not (smallest > 0 and largest < np.inf):  # NaN fails both comparisons
             raise SpecError("scales must be finite and greater than zero")
         if smallest < _SMALLEST_SCALE:

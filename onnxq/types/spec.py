@@ -30,6 +30,7 @@ class SpecChanges(TypedDict, total=False):
     rounding: Rounding
     granularity: Granularity
     scale_rule: str | None
+    signed_scale: bool
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class QuantSpec:
 
     dynamic     the scale of each block is computed from its values wherever the tensor is read, and not calibrated
     scale_rule  how the power-of-two scale of an MX block follows from its largest value: floor, even or ceil
+    signed_scale  scales of a symmetric signed format may be negative, which turns its numbers round: the longer side,
+                  that of qmin, then lies where the largest value does, on whichever side of zero that is
 
     The granularity of bfp16 says which values share an exponent, PerBlock(axis, size); PerTensor() stands for blocks of
     8 along axis 1.
@@ -56,6 +59,7 @@ class QuantSpec:
     quant_max: int | None = None
     dynamic: bool = False
     scale_rule: str | None = None
+    signed_scale: bool = False
 
     def __post_init__(self) -> None:
         form = self.format
@@ -126,6 +130,8 @@ class QuantSpec:
         low, high = self.ends
         if not self.symmetric:
             return high - low
+        if self.signed_scale:
+            return -low
         return high if low == 0 else min(-low, high) or -low
 
     def scale_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -192,6 +198,8 @@ class QuantSpec:
             words.append(f"scales by the rule {self.scale_rule}")
         if self.dynamic:
             words.append("scales of blocks computed at run time")
+        if self.signed_scale:
+            words.append("scales of either sign")
         return ", ".join(words)
 
 

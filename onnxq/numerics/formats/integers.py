@@ -109,6 +109,8 @@ class IntegerFormat(NumberFormat):
             )
         if not qmin <= 0 <= qmax:
             raise SpecError(f"the range [{qmin}, {qmax}] has no zero: real 0 could not be represented")
+        if spec.signed_scale and (spec.power_of_two or not spec.symmetric or qmin >= 0):
+            raise SpecError("scales of either sign are for symmetric formats with a sign, and for no powers of two")
         if self.bias_only and not spec.symmetric:
             raise SpecError(f"{self.name} is for biases, which are symmetric (zero point 0)")
 

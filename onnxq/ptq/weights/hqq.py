@@ -106,7 +106,8 @@ def _half_quadratic(
             steps = steps + each_zero - spread(zero, spec.granularity, shape)
         squares = reduce_cells(steps * steps, spec.granularity, np.add)
         fitted = reduce_cells((values - outlier * each_scale) * steps, spec.granularity, np.add)
-        scale = np.where((squares > 0) & (fitted > 0), fitted / np.maximum(squares, 1e-30), scale)
+        same_side = fitted * np.sign(scale) > 0
+        scale = np.where((squares > 0) & same_side, fitted / np.maximum(squares, 1e-30), scale)
         beta *= GROWTH
         yield scale, zero
 
@@ -122,7 +123,7 @@ def _steps(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, start: QPara
 
 def _legal(spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray, minimum_scale: float, float16: bool) -> QParams:
     """The parameters of the format that are nearest to these numbers."""
-    scale = np.clip(scale.astype(np.float64), MIN_SCALE, MAX_SCALE)
+    scale = np.copysign(np.clip(np.abs(scale.astype(np.float64)), MIN_SCALE, MAX_SCALE), scale)
     if spec.power_of_two:
         scale = np.exp2(np.rint(np.log2(scale)))
     scale = spec.format.legal_scale(scale)
@@ -134,5 +135,5 @@ def _legal(spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray, minimum_s
 def _errors(values: np.ndarray, qparams: QParams, unit: QParams, p: float) -> np.ndarray:
     """The sum of |W - Q|^p over each cell, in steps of `unit`."""
     step = spread(unit.scale, unit.spec.granularity, values.shape)
-    off = np.abs(values - fake_quantize(values, qparams)) / step
+    off = np.abs((values - fake_quantize(values, qparams)) / step)
     return reduce_cells(off.astype(np.float64) ** p, unit.spec.granularity, np.add)

@@ -28,6 +28,8 @@ FLOAT8 = ("fp8_e4m3", "fp8_e5m2")
 BLOCK_FORMATS = ("mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "nvfp4", "nf4")
 """Formats that say themselves how many weights share a scale, and which numbers scales are."""
 WITHOUT_ZERO_POINTS = (*FLOAT8, *BLOCK_FORMATS)
+WITH_SIGNED_SCALES = ("4", "2")
+"""Bits with so few steps that one more on the side of a block's largest value is worth a sign."""
 OPTIONS = (
     Option("bits", ("auto", "4", "8", "2"), "auto", "bits of weights; auto: 4, or 8 for float8"),
     Option(
@@ -92,7 +94,11 @@ def _rules(ops: str) -> tuple[OpRule, ...]:
 
 
 def _weight(values: Mapping[str, str]) -> QuantSpec:
-    """The format that the options say; place finds the axis of each weight."""
+    """The format that the options say; place finds the axis of each weight.
+
+    MatMulNBits multiplies with scales of either sign, as the tool of onnxruntime writes them too; what reads a
+    DequantizeLinear may take positive ones only (TensorRT does).
+    """
     kind = values["format"]
     if kind in BLOCK_FORMATS:
         return _blocks_of_its_own(values)
@@ -101,7 +107,8 @@ def _weight(values: Mapping[str, str]) -> QuantSpec:
     bits = "4" if values["bits"] == "auto" else values["bits"]
     symmetric = values["symmetric"] == "yes" or (values["symmetric"] == "auto" and bits == "8")
     if kind == "int" and symmetric:
-        return QuantSpec(f"int{bits}", granularity=granularity)
+        turns = values["form"] == "nbits" and bits in WITH_SIGNED_SCALES
+        return QuantSpec(f"int{bits}", granularity=granularity, signed_scale=turns)
     if kind == "int":
         return QuantSpec(f"uint{bits}", symmetric=False, granularity=granularity)
     if values["symmetric"] == "no":
@@ -151,7 +158,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         scheme=Scheme(activation=None, weight=weight),
         rules=_rules(values["ops"]),
         fused_activations=(),
-        limits=Limits(dtypes=dtypes, weight_only_dtypes=dtypes, bias_quantized=False),
+        limits=Limits(dtypes=dtypes, weight_only_dtypes=dtypes, bias_quantized=False, signed_scales=packed),
         passes=(
             *("remove_dead", "constants_to_initializers", "propagate_loop_constants", "fold_unshared_constants"),
             *("remove_identity", "remove_dropout", *OF_ONNXRUNTIME),

@@ -1,6 +1,7 @@
 """What kinds that learn a scale have in common: a scale that stays legal wherever an optimizer puts its parameter.
 
     scale = max(|parameter|, floor)         floor: `minimum_scale`, or the smallest scale that onnxq writes
+    scale = sign(parameter) * scale         where the format has scales of either sign
     scale = 2^round(log2(scale))            where the format has power-of-two scales
     scale = legal_scale(scale)              where the format says which there are (nnie8: powers of 2^(1/16))
 
@@ -41,7 +42,8 @@ class LearntScaleBase(FakeQuantize):
         if not has_learnt_scale(self.spec):
             return self.scale, self.zero_point
         positive = self.scale.abs()
-        return stand_in(positive, legal_scale(positive.detach(), self.spec, self.floor)), self.zero_point
+        legal = stand_in(positive, legal_scale(positive.detach(), self.spec, self.floor))
+        return legal.copysign(self.scale.detach()) if self.spec.signed_scale else legal, self.zero_point
 
 
 def has_learnt_scale(spec: QuantSpec) -> bool:

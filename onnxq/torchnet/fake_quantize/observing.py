@@ -48,6 +48,9 @@ def range_of(qparams: QParams) -> tuple[np.ndarray, np.ndarray]:
     spec = qparams.spec
     scale, zero_point = qparams.scale.astype(np.float64), qparams.zero_point
     low, high = spec.ends
+    if spec.signed_scale:
+        ends = -scale * spec.steps, scale * -low / 2
+        return np.minimum(*ends), np.maximum(*ends)
     if spec.symmetric and low < 0:
         return -scale * spec.steps, scale * spec.steps
     return (low - zero_point) * scale, (high - zero_point) * scale

@@ -126,7 +126,7 @@ def _learnt(net: FitNet, recipe: Recipe) -> list[Learnt]:
 def _unit(module: FakeQuantize) -> float:
     """What the change of a scale is counted in: itself; less where more numbers depend on it than 4 bits have."""
     levels = module.spec.qmax - module.spec.qmin + 1
-    return float(module.scale.detach().mean()) * min(1.0, math.sqrt(16 / levels))
+    return float(module.scale.detach().abs().mean()) * min(1.0, math.sqrt(16 / levels))
 
 
 def gradients(loss: Tensor) -> None:

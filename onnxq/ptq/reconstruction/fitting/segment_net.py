@@ -136,7 +136,7 @@ class FitNet(SegmentNet):
     def unit_of(self, name: str) -> float:
         """What a weight or bias that is learnt itself is counted in: the step of its format, or its own size."""
         if name in self._weight_modules:
-            return float(self._weight_modules[name].qparams()[0].detach().mean())
+            return float(self._weight_modules[name].qparams()[0].detach().abs().mean())
         return float(self.values[name].detach().square().mean().sqrt())
 
     @torch.no_grad()
