@@ -118,13 +118,18 @@ class _Order:
         self.alive = self._alive()
 
     def _alive(self) -> list[int]:
-        """How many tensors that carry data are alive behind each node."""
+        """How many tensors that carry data are alive behind each node; what is given from outside (the image, or what
+        attention remembers of a layer) is alive from its first reader on."""
         graph = self.graph
         carrying = {name for name in graph.input_names if _is_real(graph, name)}
         change = [0] * (len(self.nodes) + 1)
-        for name in carrying:
-            change[0] += 1
-            change[self.last_read.get(name, 0)] -= 1
+        first_read: dict[str, int] = {}
+        for number, names in enumerate(self.read):
+            for name in carrying.intersection(names):
+                first_read.setdefault(name, number)
+        for name, first in first_read.items():
+            change[first] += 1
+            change[self.last_read[name]] -= 1
         for number, node in enumerate(self.nodes):
             reads_data = not carrying.isdisjoint(self.read[number]) and node.op not in _SHAPES
             if reads_data or self.is_layer[number] or _looks_up_data(graph, node):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from onnxq.ptq.reconstruction.fitting.batches import FitData
 from onnxq.ptq.reconstruction.fitting.fit import gradients, loss_of, noise_of, powers_of
@@ -22,23 +21,19 @@ def descend(
     """Change what `net` learns; every parameter moves by the rate of the step, against the sign of its gradient."""
     chosen = np.random.default_rng(seed)
     count, powers = samples.per_step(recipe.batch), powers_of(samples)
-    learnt = [parameter for module in net.clipped.values() for parameter in module.parameters_learnt()]
+    modules = list(net.clipped.values())
     best = start
     for step in range(recipe.iterations):
         net.train(True)
-        for parameter in learnt:
-            parameter.grad = None
+        for module in modules:
+            module.begin()
         numbers = [samples.fitted[i] for i in chosen.choice(len(samples.fitted), count, replace=False)]
         for part in samples.groups(numbers, count):
             batch = samples.batch(part, float_inputs=False)
             gradients(noise_of(net(batch.quantized), batch, powers))
         rate = (1 - step / recipe.iterations) / recipe.iterations
-        with torch.no_grad():
-            for parameter in learnt:
-                if parameter.grad is not None:
-                    parameter.sub_(parameter.grad.sign(), alpha=rate)
-        for module in net.clipped.values():
-            module.limit()
+        for module in modules:
+            module.descend(rate)
         if (step + 1) % max(1, recipe.iterations // LOOKS) == 0 or step + 1 == recipe.iterations:
             best = _kept_if_better(net, samples, best)
             report(step + 1)
