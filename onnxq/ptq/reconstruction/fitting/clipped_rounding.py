@@ -56,16 +56,18 @@ class ClippedRounding(nn.Module):
         self._written: Tensor | None = None
         self._moving: Tensor | None = None
 
-    def begin(self) -> None:
-        """Make the values of a step, which several batches may multiply with."""
-        values = self._offsets.values(*self._grid())
-        self._moving = self._layout.join(values).detach().requires_grad_()
+    @torch.no_grad()
+    def begin(self) -> Tensor:
+        """Make the values of a step, which several batches may multiply with, and whose gradient they add up."""
+        self._moving = self._layout.join(self._offsets.values(*self._grid())).requires_grad_()
+        return self._moving.detach()
 
     @torch.no_grad()
-    def descend(self, rate: float) -> None:
-        """Move what is learnt by `rate`, against the signs of the gradients of the step."""
+    def descend(self, rate: float, gradient: Tensor | None = None) -> None:
+        """Move what is learnt by `rate`, against the signs of the gradients of the step, or of the one that is given."""
         assert self._moving is not None
-        gradient, self._moving = self._moving.grad, None
+        gradient = self._moving.grad if gradient is None else gradient
+        self._moving = None
         if gradient is None:
             return
         scale, zero = self._grid()
@@ -86,9 +88,7 @@ class ClippedRounding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self._moving is not None:
             return self._moving.to(x.dtype)
-        if self._written is None:
-            self._written = self._kept_values()
-        return self._written.to(x.dtype)
+        return self.kept_values().to(x.dtype)
 
     def _grid(self) -> tuple[Tensor, Tensor]:
         """Scale and zero point, which is whole; the present ones where the range is not learnt."""
@@ -130,7 +130,13 @@ class ClippedRounding(nn.Module):
         """The integers of the format that were kept."""
         return self._numbers.numpy().astype(storage_dtype(self.spec))
 
-    def _kept_values(self) -> Tensor:
+    def kept_values(self) -> Tensor:
+        """What eval mode gives."""
+        if self._written is None:
+            self._written = self._values_of_kept()
+        return self._written
+
+    def _values_of_kept(self) -> Tensor:
         found = self.qparams()
         scale, zero = (torch.from_numpy(np.array(part, np.float32)) for part in (found.scale, found.zero_point))
         split = self._layout.split(self._numbers)

@@ -18,6 +18,7 @@ import torch
 
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.json_file import JsonObject
+from onnxq.numerics import fake_quantize, quantize
 from onnxq.ptq.method import Improved, State, Task
 from onnxq.ptq.reconstruction.blocks import Segment, partition
 from onnxq.ptq.reconstruction.fitting.batches import BlockSamples
@@ -27,6 +28,7 @@ from onnxq.ptq.reconstruction.fitting.outcome import Outcome, apply, found_by, l
 from onnxq.ptq.reconstruction.fitting.positions import point_layer, positions
 from onnxq.ptq.reconstruction.fitting.segment_net import FitNet, SegmentNet, float_net, quantized_net
 from onnxq.ptq.reconstruction.fitting.sign_descent import descend
+from onnxq.ptq.reconstruction.fitting.single_product import ProductFit, single_product
 from onnxq.ptq.reconstruction.fitting.streams import ActivationStore, Stream, store
 from onnxq.ptq.reconstruction.fitting.target import float_model
 from onnxq.ptq.reconstruction.learnable import Learnable, Rules
@@ -205,6 +207,9 @@ class _Reconstruction:
         started = time.perf_counter()
         state, recipe = self._state, self._recipe
         seed = self._task.seed * 10_007 + place[0]
+        product = single_product(state.graph, segment, self._plan) if recipe.learnt == "clipped" else None
+        if product is not None and learnable.weights:
+            return self._rounded_product(product, samples)
         layer = point_layer(state.graph, segment, self._plan)
         points = layer and positions(layer, samples, float_net(self._float, segment, points=True), seed)
         if points is None:
@@ -222,6 +227,17 @@ class _Reconstruction:
             return Outcome(before, before, time.perf_counter() - started, False, given_up=True)
         after = loss_of(net, data)
         return found_by(net, before, after, time.perf_counter() - started)
+
+    def _rounded_product(self, weight: str, samples: BlockSamples) -> Outcome:
+        """The same for a block that is a single product, whose error is a quadratic form."""
+        started = time.perf_counter()
+        product, qparams = ProductFit(self._float.values(weight), samples), self._state.qparams[weight]
+        before = product.loss(fake_quantize(self._state.graph.values(weight), qparams))
+        values = product.rounded(qparams)
+        after, seconds = product.loss(values), time.perf_counter() - started
+        if not after < before:
+            return Outcome(before, after, seconds, False)
+        return Outcome(before, after, seconds, True, weights={weight: quantize(values, qparams)})
 
     def _progress(self, done: int, blocks: int, step: int) -> None:
         """Counted in steps of the optimizer: those of finished blocks, and those of the one that is fitted now."""
