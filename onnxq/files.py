@@ -47,7 +47,10 @@ def json_number(value: float) -> float | str:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write `data` as indented JSON; NaN and infinity are refused: `json_number` makes text of them."""
+    """Write `data` as indented JSON; NaN and infinity are refused: `json_number` makes text of them.
+
+    A function, in the first two levels, stands for what it returns, which is made when it is written.
+    """
 
     def write(stream: BinaryIO) -> None:
         for piece in _json_pieces(data, "\n", _PIECES_DEEP):
@@ -63,6 +66,8 @@ _PIECES_DEEP = 2
 
 def _json_pieces(value: Any, pad: str, deep: int) -> Iterator[str]:
     """The text of a value in pieces; `pad` ends a line and indents the next one."""
+    if callable(value):
+        value = value()
     if not (deep and isinstance(value, dict | list | tuple) and value):
         yield _json_text(value, pad)
         return

@@ -87,7 +87,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "numerics": "types",
         "observers": "types numerics",
         "graph": "types",
-        "passes": "graph match",
+        "passes": "graph match numerics",
         "strip": "types graph numerics passes",
         "runtime": "types graph numerics observers",
         "half": "types match graph numerics observers runtime",

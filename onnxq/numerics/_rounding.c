@@ -422,7 +422,137 @@ static PyObject *search(PyObject *self, PyObject *args)
     return finite < 0 ? NULL : PyBool_FromLong(finite);
 }
 
+/* ---- half precision, and codes that share bytes --------------------------------------------------------------------- */
+
+/* Every half is a float32: its exponent is moved by a product, which makes subnormal ones normal; NaN keeps its bits. */
+EVERY_WIDTH
+static void widen_halves(const uint16_t *restrict half, Py_ssize_t size, uint32_t *restrict out)
+{
+    for (Py_ssize_t i = 0; i < size; i++) {
+        uint32_t bits = half[i], rest = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
+        float value;
+        memcpy(&value, &rest, sizeof value);
+        value *= 5.192296858534828e33f; /* 2^112 */
+        uint32_t finite;
+        memcpy(&finite, &value, sizeof finite);
+        out[i] = sign | ((bits & 0x7c00u) == 0x7c00u ? rest | 0x7f800000u : finite);
+    }
+}
+
+static PyObject *widen(PyObject *self, PyObject *args)
+{
+    Py_buffer half, out;
+    if (!PyArg_ParseTuple(args, "y*w*", &half, &out))
+        return NULL;
+    int fits = out.len == 2 * half.len;
+    if (!fits)
+        PyErr_SetString(PyExc_ValueError, "sizes do not fit each other");
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        widen_halves(half.buf, half.len / 2, out.buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&half);
+    PyBuffer_Release(&out);
+    if (!fits)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Several rows of codes, side by side in the bytes of one: the first in the lowest bits. */
+EVERY_WIDTH
+static void join_rows(const uint8_t *restrict codes, Py_ssize_t rows, Py_ssize_t stride, Py_ssize_t lanes, int bits,
+                      uint8_t mask, uint8_t turned, uint8_t *restrict out)
+{
+    for (Py_ssize_t j = 0; j < lanes; j++)
+        out[j] = 0;
+    for (Py_ssize_t k = 0; k < rows; k++)
+        for (Py_ssize_t j = 0; j < lanes; j++)
+            out[j] |= (uint8_t)(((codes[k * stride + j] & mask) ^ turned) << (k * bits));
+}
+
+/* The same for codes behind each other. */
+EVERY_WIDTH
+static void join_run(const uint8_t *restrict codes, Py_ssize_t bytes, int bits, uint8_t mask, uint8_t turned,
+                     uint8_t *restrict out)
+{
+    if (bits == 4)
+        for (Py_ssize_t i = 0; i < bytes; i++)
+            out[i] = (uint8_t)(((codes[2 * i] & mask) ^ turned) | (((codes[2 * i + 1] & mask) ^ turned) << 4));
+    else if (bits == 2)
+        for (Py_ssize_t i = 0; i < bytes; i++) {
+            out[i] = 0;
+            for (int k = 0; k < 4; k++)
+                out[i] |= (uint8_t)(((codes[4 * i + k] & mask) ^ turned) << (2 * k));
+        }
+    else
+        for (Py_ssize_t i = 0; i < bytes; i++)
+            out[i] = (codes[i] & mask) ^ turned;
+}
+
+#define TILE 64
+
+/* [columns, rows] of codes -> [rows, bytes of a row]: tiles of bytes are made side by side, and turned where both fit
+ * into the nearest cache. */
+static void pack_turned(const uint8_t *codes, Py_ssize_t columns, Py_ssize_t rows, int bits, uint8_t mask,
+                        uint8_t turned, uint8_t *out, Py_ssize_t row_bytes)
+{
+    uint8_t tile[TILE][TILE];
+    Py_ssize_t each = 8 / bits, bytes = (columns + each - 1) / each;
+    for (Py_ssize_t first = 0; first < bytes; first += TILE) {
+        Py_ssize_t count = bytes - first < TILE ? bytes - first : TILE;
+        for (Py_ssize_t row = 0; row < rows; row += TILE) {
+            Py_ssize_t lanes = rows - row < TILE ? rows - row : TILE;
+            for (Py_ssize_t b = 0; b < count; b++) {
+                Py_ssize_t from = (first + b) * each, left = columns - from < each ? columns - from : each;
+                join_rows(codes + from * rows + row, left, rows, lanes, bits, mask, turned, tile[b]);
+            }
+            for (Py_ssize_t j = 0; j < lanes; j++) {
+                uint8_t *to = out + (row + j) * row_bytes + first;
+                for (Py_ssize_t b = 0; b < count; b++)
+                    to[b] = tile[b][j];
+            }
+        }
+    }
+}
+
+static PyObject *pack(PyObject *self, PyObject *args)
+{
+    Py_buffer codes, out;
+    Py_ssize_t rows, columns, row_bytes;
+    int bits, turned_round, mask, turned;
+    if (!PyArg_ParseTuple(args, "y*w*nnnipii", &codes, &out, &rows, &columns, &row_bytes, &bits, &turned_round, &mask,
+                          &turned))
+        return NULL;
+    int fits = (bits == 2 || bits == 4 || bits == 8) && rows >= 0 && columns >= 0 && codes.len == rows * columns &&
+               out.len == rows * row_bytes && row_bytes * (8 / bits) >= columns &&
+               (turned_round || columns % (8 / bits) == 0);
+    if (!fits)
+        PyErr_SetString(PyExc_ValueError, "sizes do not fit each other");
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        uint8_t *to = out.buf;
+        if (turned_round)
+            pack_turned(codes.buf, columns, rows, bits, (uint8_t)mask, (uint8_t)turned, to, row_bytes);
+        else
+            for (Py_ssize_t row = 0; row < rows; row++)
+                join_run((const uint8_t *)codes.buf + row * columns, columns * bits / 8, bits, (uint8_t)mask,
+                         (uint8_t)turned, to + row * row_bytes);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&codes);
+    PyBuffer_Release(&out);
+    if (!fits)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"widen", widen, METH_VARARGS, "widen(float16 values, float32 out)"},
+    {"pack", pack, METH_VARARGS,
+     "pack(bytes codes, out[rows, row_bytes], rows, columns, row_bytes, bits, turned_round, mask, turned): the numbers\n"
+     "(code & mask) ^ turned of each row, the first in the lowest bits of a byte; codes are [rows, columns], or with\n"
+     "`turned_round` [columns, rows]; bytes of `out` behind those of a row stay as they are"},
     {"encode", encode, METH_VARARGS,
      "encode(float32 x, float32 scale, int32 zero point, bytes out, rows, length, repeat, period, vector, qmin, qmax)\n"
      "-> whether no value was NaN: clip(round(x / scale) + zero_point, qmin, qmax); row r of x has entry\n"

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from onnxq.numerics.spare import SpareMemory
 from onnxq.types.granularity import PerBlock, PerChannel, PerTensor, resolve_axis
 from onnxq.types.spec import QuantSpec
 
@@ -78,6 +79,30 @@ def all_finite(x: np.ndarray) -> bool:
     if COMPILED and x.dtype == np.float32 and x.flags.c_contiguous and x.size:
         return bool(rounding.finite(x))
     return bool(np.isfinite(x).all())
+
+
+def in_float32(x: np.ndarray, memory: SpareMemory | None = None) -> np.ndarray:
+    """A copy in float32: `x.astype(np.float32)`, into memory that another one has left."""
+    out = np.empty(x.shape, np.float32) if memory is None else memory.array(x.shape)
+    if COMPILED and x.dtype == np.float16 and x.flags.c_contiguous and x.size:
+        rounding.widen(x.view(np.uint16), out)
+    else:
+        out[...] = x
+    return out
+
+
+def pack_in_c(codes: np.ndarray, out: np.ndarray, bits: int, *, transposed: bool, signed: bool) -> bool:
+    """Codes [rows, columns], or turned round, side by side in the bytes of [rows, bytes]; the rest of a row stays.
+
+    Signed numbers q become q + 2^(bits - 1).
+    """
+    rows, columns = codes.shape[::-1] if transposed else codes.shape
+    plain = codes.itemsize == 1 and codes.flags.c_contiguous and out.flags.c_contiguous and bool(codes.size)
+    if not COMPILED or not plain or not (transposed or columns * bits % 8 == 0):
+        return False
+    mask, turned = (1 << bits) - 1, (1 << (bits - 1)) if signed else 0
+    rounding.pack(codes.view(np.uint8), out, rows, columns, out.shape[1], bits, transposed, mask, turned)
+    return True
 
 
 def _plain(x: np.ndarray, spec: QuantSpec) -> bool:

@@ -103,9 +103,8 @@ def with_float16_scale(qparams: QParams) -> QParams:
         away = np.copysign(np.float16(np.inf), half)
         half = np.where(np.abs(half.astype(np.float32)) < np.abs(qparams.scale), np.nextafter(half, away), half)
     if not np.all(np.isfinite(half)):
-        raise SpecError(
-            f"scale {float(np.abs(qparams.scale).max()):g} is beyond float16 (65504): keep this tensor in float, or use float32"
-        )
+        largest = float(np.abs(qparams.scale).max())
+        raise SpecError(f"scale {largest:g} is beyond float16 (65504): keep this tensor in float, or use float32")
     return QParams(qparams.spec, half.astype(np.float32), qparams.zero_point)
 
 

@@ -10,6 +10,9 @@ import onnx
 from onnx import TensorProto
 
 from onnxq.graph import Constant, DeferredValues, Graph, LazyValues, Node, Use, bodies
+from onnxq.numerics import let_go
+from onnxq.numerics.compiled import in_float32
+from onnxq.numerics.spare import SpareMemory
 from onnxq.passes.base import PassResult
 from onnxq.passes.edits import LARGE_BYTES, loaded, node_line
 
@@ -34,6 +37,7 @@ class _Widening:
         self._narrow = narrow
         self._narrow_type = int(onnx.helper.np_dtype_to_tensor_dtype(narrow))
         self._result = PassResult()
+        self._memory = SpareMemory()
 
     def run(self) -> PassResult:
         if not self._has_source():
@@ -137,7 +141,7 @@ class _Widening:
         graph = self._graph
         for constant in graph.constants():
             if self._is_narrow(constant) and id(constant) not in fixed:
-                constant.values = _widened(constant._values)
+                constant.values = _widened(constant._values, self._memory)
                 self._result.changed.append(f"initializer '{constant.name}': converted to float32")
         for node in graph.nodes():
             converted = not self._keeps_types(node) and not (node.op == "Cast" and id(node.outputs[0]) in fixed)
@@ -161,20 +165,23 @@ class _Widening:
                 node.attrs[key] = int(TensorProto.FLOAT)
                 changed = True
             elif self._narrow_values(value):
-                node.attrs[key] = np.asarray(loaded(_widened(getattr(value, "_values", value))))
+                node.attrs[key] = np.asarray(loaded(_widened(getattr(value, "_values", value), self._memory)))
                 changed = True
         return changed
 
 
-def _widened(held: np.ndarray | LazyValues) -> np.ndarray | LazyValues:
+def _widened(held: np.ndarray | LazyValues, memory: SpareMemory) -> np.ndarray | LazyValues:
     """The same numbers in float32, which holds all of bfloat16 and float16; large ones are converted when read."""
     if held.nbytes < LARGE_BYTES:
-        return _as_float32(held)
-    return DeferredValues(held.shape, np.dtype(np.float32), partial(_as_float32, held))
+        return in_float32(loaded(held))
+    return DeferredValues(held.shape, np.dtype(np.float32), partial(_as_float32, held, memory))
 
 
-def _as_float32(held: np.ndarray | LazyValues) -> np.ndarray:
-    return loaded(held).astype(np.float32)
+def _as_float32(held: np.ndarray | LazyValues, memory: SpareMemory) -> np.ndarray:
+    values = loaded(held)
+    found = in_float32(values, memory)
+    let_go(values)
+    return found
 
 
 def _retyped(info: onnx.ValueInfoProto | None, narrow_type: int) -> onnx.ValueInfoProto | None:

@@ -119,7 +119,7 @@ def emit_plan(
             report.update(further)
             plan = replace(written.plan, model=model_identity(prepared.graph))
             write_json(stage / "plan.json", plan.to_json())
-            write_json(stage / "qparams.json", written.qparams.to_json())
+            write_json(stage / "qparams.json", written.qparams.for_json_file())
             limit = ready.session.limit
             spelt_out = _spelt_out(prepared, limit, effort_tried)
             write_json(stage / CONFIG, spelt_out)

@@ -201,7 +201,7 @@ def changed(spec: QuantSpec, wanted: OverrideFields) -> QuantSpec:
     return spec.replace(**changes)
 
 
-def _can_turn(changes: Mapping[str, Any]) -> bool:
+def _can_turn(changes: JsonMapping) -> bool:
     """Whether scales may still be negative: neither zero points nor powers of two have a use for that."""
     return bool(changes.get("symmetric", True)) and not changes.get("power_of_two")
 

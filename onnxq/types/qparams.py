@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ class QParams:
     """Scale (float32) and zero point (int32) of one tensor, both of the shape its granularity says.
 
     real = (q - zero_point) * scale. Scales are finite and above zero, or with `signed_scale` not zero; zero points lie
-    inside the spec's range. A format without scales has one scale of 1, whatever its granularity: the exponents of bfp16
-    belong to the values.
+    inside the spec's range, those of many blocks are kept in bytes and are int32 when they are asked for. A format
+    without scales has one scale of 1, whatever its granularity: the exponents of bfp16 belong to the values.
     """
 
     spec: QuantSpec
@@ -104,6 +105,30 @@ class QParams:
             _array(data["scale"], np.dtype(np.float32)),
             _array(data["zero_point"], None),
         )
+
+
+def _zero_point(self: QParams) -> np.ndarray:
+    kept: np.ndarray = self.__dict__["zero_point"]
+    if not isinstance(kept, np.ndarray) or kept.dtype == np.int32:
+        return kept  # as the caller gave it, before it was looked at
+    wide = kept.astype(np.int32)
+    wide.setflags(write=False)
+    return wide
+
+
+def _keep_zero_point(self: QParams, given: np.ndarray) -> None:
+    if isinstance(given, np.ndarray) and given.size >= MANY and given.strides[-1] and _fits_bytes(self.spec, given):
+        given = given.astype(np.int8 if self.spec.signed else np.uint8)
+        given.setflags(write=False)
+    self.__dict__["zero_point"] = given
+
+
+def _fits_bytes(spec: QuantSpec, zero_point: np.ndarray) -> bool:
+    blocks = zero_point.dtype == np.int32 and isinstance(spec.granularity, PerBlock) and not spec.symmetric
+    return blocks and spec.bits <= 8
+
+
+QParams.zero_point = property(_zero_point, _keep_zero_point)  # type: ignore[assignment]
 
 
 def _in_float32(given: Any) -> np.ndarray:
@@ -240,7 +265,13 @@ class QParamsTable:
         return QParamsTable(dict(self.entries), dict(self.integer_weights), dict(self.origins))
 
     def to_json(self) -> JsonObject:
-        tensors = {name: {**q.to_json(), "from": self.origin(name)} for name, q in self.entries.items()}
+        data = self.for_json_file()
+        data["tensors"] = {name: entry() for name, entry in data["tensors"].items()}
+        return data
+
+    def for_json_file(self) -> JsonObject:
+        """`to_json` with a function for each tensor: the text of a large model's scales is larger than these."""
+        tensors = {name: partial(self._entry, name) for name in self.entries}
         data: JsonObject = {"format": QPARAMS_FORM, "version": 1, "tensors": tensors}
         if self.integer_weights:
             data["integer_weights"] = {
@@ -248,6 +279,9 @@ class QParamsTable:
                 for name, values in self.integer_weights.items()
             }
         return data
+
+    def _entry(self, name: str) -> JsonObject:
+        return {**self.entries[name].to_json(), "from": self.origin(name)}
 
     @classmethod
     def from_json(cls, data: JsonMapping) -> QParamsTable:

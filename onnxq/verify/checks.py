@@ -24,6 +24,12 @@ from onnxq.verify.report import Failure, FailureKind, OutputCheck, VerifyReport
 from onnxq.verify.roots import folded_session, load_session
 from onnxq.verify.selections import selections_of
 
+_LARGE = 2**28
+"""Bytes of weights."""
+AS_STORED = {"session.disable_prepacking": "1"}
+"""A large file that is loaded and not run: kernels copy no weights into an order of their own, which would take as much
+memory as all of them together."""
+
 FULL_OPTIMIZATION_NODES = 3000
 """Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""
 
@@ -69,7 +75,10 @@ def verify(
             weights = sum(prod(constant.shape) for constant in quantized.constants())
             session = folded_session(path, threads=threads, nodes=nodes, weights=weights)
         else:  # rounding by Casts there and back is what onnxruntime's optimizer takes for nothing
-            session = load_session(path if rounded is None else rounded, threads=threads, optimize="none")
+            config = AS_STORED if dataset is None and _is_large(quantized) else None
+            session = load_session(
+                path if rounded is None else rounded, threads=threads, optimize="none", config=config
+            )
         if rounded is not None and runs:
             load_session(path, threads=threads, optimize="none")
     except MachineError:
@@ -155,6 +164,11 @@ def compare_outputs(
     if problems:
         raise CheckFailed("; ".join(problems))
     return tuple(comparison.outputs())
+
+
+def _is_large(graph: Graph) -> bool:
+    sizes = (prod(one.shape) * (one.dtype.itemsize if one.dtype else 1) for one in graph.constants())
+    return bool(sum(sizes) >= _LARGE)
 
 
 def _casts(graph: Graph) -> int:

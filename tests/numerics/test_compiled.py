@@ -10,6 +10,7 @@ import pytest
 from onnxq.errors import DataError
 from onnxq.numerics import compiled, fake_quantize, qparams_from_range, quantize
 from onnxq.numerics.ranges import MAX_SCALE, MIN_SCALE
+from onnxq.numerics.spare import SpareMemory
 from onnxq.observers import make_observer, observe_constant
 from onnxq.ptq.weights.scale_search import candidates, search_by_weights
 from onnxq.types import PerBlock, PerChannel, PerTensor, QParams, QuantSpec
@@ -23,6 +24,8 @@ FORMATS = [
     QuantSpec("uint8"),
     QuantSpec("uint16", symmetric=False),
     QuantSpec("int2"),
+    QuantSpec("int4", signed_scale=True),
+    QuantSpec("int2", signed_scale=True),
 ]
 LAYOUTS = [
     PerTensor(),
@@ -112,7 +115,7 @@ def test_scales_of_blocks_are_those_that_numpy_finds(monkeypatch, spec, layout, 
     x = values_of((256, columns)) if layout.axis == 0 else values_of((columns, 256))
     x[:128, 0] = 0  # blocks of zeros
     held = observe_constant(x, make_observer("minmax"), spec)
-    factors = (0.93, 0.86, 0.78, 0.65)
+    factors = (1.08, 0.93, 0.86, 0.78, 0.65)
     scale, zero_point = np.array(held.scale), np.array(held.zero_point, order="C")
     assert compiled.search_block_scales_in_c(x, spec, scale, zero_point, factors, (MIN_SCALE, MAX_SCALE))
     found = QParams(spec, scale, zero_point)
@@ -131,6 +134,30 @@ def test_values_that_are_not_finite_are_found(monkeypatch, value, place, through
     assert compiled.all_finite(x)
     x[place] = value
     assert not compiled.all_finite(x)
+
+
+@pytest.mark.parametrize("through_c", [pytest.param(True, marks=in_c), False])
+def test_every_half_is_the_float_that_numpy_makes_of_it(monkeypatch, through_c):
+    monkeypatch.setattr(compiled, "COMPILED", through_c)
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    found = compiled.in_float32(every.reshape(256, 256), SpareMemory())
+    np.testing.assert_array_equal(found.ravel().view(np.uint32), every.astype(np.float32).view(np.uint32))
+
+
+def test_memory_is_used_again_when_no_view_is_left():
+    memory = SpareMemory()
+    first = memory.array((100, 10))
+    place, part = first.ctypes.data, first[3:5]
+    first[:], other = 1, memory.array((100, 10))
+    assert other.ctypes.data != place
+    del first
+    assert memory.array((90, 11)).ctypes.data != place  # `part` still reads it
+    np.testing.assert_array_equal(part, 1)
+    del part
+    assert memory.array((90, 11)).ctypes.data == place
+    large = memory.array((1000, 10))
+    large[:] = 0
+    assert type(memory)().array((2,)).shape == (2,)
 
 
 def test_this_machine_rounds_in_c():

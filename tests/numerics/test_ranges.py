@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from onnxq.errors import DataError, SpecError
 from onnxq.numerics import MIN_SCALE, fake_quantize, next_power_of_two, qparams_from_range, sqnr_db, with_float16_scale
+from onnxq.numerics.ranges import with_minimum_scale
 from onnxq.types import PerBlock, PerChannel, QParams, QuantSpec
 
 FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
@@ -174,3 +175,14 @@ def test_float16_scales_are_exact_and_never_smaller(scale):
 def test_a_scale_beyond_float16_is_refused():
     with pytest.raises(SpecError, match=r"beyond float16 \(65504\)"):
         with_float16_scale(QParams(QuantSpec("int8"), 7e4, 0))
+
+
+def test_scales_of_either_sign_put_the_lowest_number_where_the_largest_value_is():
+    spec = QuantSpec("int4", signed_scale=True, granularity=PerChannel(0))
+    found = qparams_from_range(np.array([-8.0, -1.0, -4.0, 0.0]), np.array([2.0, 4.0, 4.0, 0.0]), spec)
+    assert found.scale.tolist() == [1.0, -0.5, 0.5, 0.125]
+    values = np.array([[-8.0, 2.0], [-1.0, 4.0], [-4.0, 3.5], [0.0, 0.0]], np.float32)
+    assert fake_quantize(values, found).tolist() == values.tolist()
+    assert with_minimum_scale(found, 0.75).scale.tolist() == [1.0, -0.75, 0.75, 0.75]
+    narrow = with_float16_scale(QParams(spec, np.array([0.1, -0.1], np.float32), np.zeros(2, np.int32)))
+    assert narrow.scale[0] == -narrow.scale[1] >= np.float32(0.1)

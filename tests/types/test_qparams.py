@@ -1,6 +1,7 @@
 """Scales and zero points: their shapes, what is refused, and JSON that keeps every bit."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from onnxq.errors import SpecError
+from onnxq.files import write_json
 from onnxq.types import PerBlock, PerChannel, QParams, QParamsTable, QuantSpec
 
 UINT8 = QuantSpec("uint8", symmetric=False)
@@ -106,3 +108,36 @@ def test_a_missing_tensor_is_named_with_its_neighbour():
 def test_another_file_is_not_taken_for_a_table():
     with pytest.raises(SpecError, match="not a table of quantization parameters"):
         QParamsTable.from_json({"format": "onnxq-plan"})
+
+
+def test_zero_points_of_many_blocks_are_the_same_numbers_in_less_memory():
+    spec = QuantSpec("uint4", symmetric=False, granularity=PerBlock(0, 32))
+    zero_point = (np.arange(200 * 300) % 16).reshape(200, 300)
+    qparams = QParams(spec, np.ones((200, 300)), zero_point)
+    assert qparams.zero_point.dtype == np.int32
+    np.testing.assert_array_equal(qparams.zero_point, zero_point)
+    assert vars(qparams)["zero_point"].nbytes == zero_point.size
+    for again in (QParams.from_json(json.loads(json.dumps(qparams.to_json()))), pickle.loads(pickle.dumps(qparams))):
+        assert again == qparams
+    with pytest.raises(ValueError, match="read-only"):
+        qparams.zero_point[0] = 1
+
+
+def test_scales_of_either_sign_are_for_formats_that_say_so():
+    signed = QuantSpec("int4", signed_scale=True, granularity=PerChannel(0))
+    assert QParams(signed, [-0.5, 0.25], 0).scale.tolist() == [-0.5, 0.25]
+    assert QParams.from_json(QParams(signed, [-0.5, 0.25], 0).to_json()).spec == signed
+    with pytest.raises(SpecError, match="greater than zero"):
+        QParams(signed.replace(signed_scale=False), [-0.5, 0.25], 0)
+    with pytest.raises(SpecError, match="greater than zero"):
+        QParams(signed, [-0.5, 0.0], 0)
+    for wrong in ({"dtype": "uint4"}, {"symmetric": False}, {"power_of_two": True}, {"dtype": "fp8_e4m3"}):
+        with pytest.raises(SpecError):
+            QuantSpec(**{"dtype": "int4", "signed_scale": True, **wrong})
+
+
+def test_the_table_for_a_file_is_the_table_as_json(tmp_path):
+    table = QParamsTable()
+    table.put("w", QParams(UINT8, 0.5, 3), "minmax", "block_scales")
+    write_json(tmp_path / "t.json", table.for_json_file())
+    assert json.loads((tmp_path / "t.json").read_text()) == table.to_json()

@@ -59,16 +59,16 @@ WANTED: dict[str, Wanted] = {
     "w4a16 rotation": Wanted("w4a16", ("rotation",), LINEAR),
     "w4a16 rotation, GPTQ": Wanted("w4a16", ("rotation", "gptq"), LINEAR),
     "w4a16 symmetric RTN": Wanted("w4a16", options=SYMMETRIC),
-    "w4a16 symmetric rotation, GPTQ": Wanted("w4a16", ("rotation", "gptq"), SYMMETRIC),
+    "w4a16 symmetric GPTQ": Wanted("w4a16", ("gptq",), SYMMETRIC),
     "w4a16 effort 1": Wanted("w4a16", options=LINEAR, effort=1),
     "w4a8 RTN": Wanted("w4a8", options=LINEAR),
-    "w4a8 rotation, GPTQ": Wanted("w4a8", ("rotation", "gptq"), LINEAR),
+    "w4a8 GPTQ": Wanted("w4a8", ("gptq",), LINEAR),
     "w8a16 RTN, table of 8 bits shared": Wanted("w8a16", tied=True),
     "w4a16 RTN, table of 4 bits shared": Wanted("w4a16", tied=True),
     "w4a16 GPTQ, table of 4 bits shared": Wanted("w4a16", ("gptq",), tied=True),
     "w8a16 RTN, KV8": Wanted("w8a16", options=LINEAR, cache="int8"),
     "w8a16 RTN, KV4": Wanted("w8a16", options=LINEAR, cache="int4"),
-    "w4a16 rotation, GPTQ, KV8": Wanted("w4a16", ("rotation", "gptq"), LINEAR, cache="int8"),
+    "w4a16 GPTQ, KV8": Wanted("w4a16", ("gptq",), LINEAR, cache="int8"),
 }
 
 

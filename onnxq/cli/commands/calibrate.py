@@ -291,7 +291,7 @@ def _write_parameters(
     # A link stays a link, and what it points to is replaced: it may be on another disk, so that it cannot be moved.
     linked = any(path.is_symlink() for path in (target, beside))
     with nullcontext(output.path) if linked else staging(output) as stage:
-        write_json(stage / name, qparams.to_json())
+        write_json(stage / name, qparams.for_json_file())
         if new:
             _keep_other_plan(beside, stage, kept, quiet=quiet)
             write_json(stage / beside.name, kept.to_json())

@@ -22,9 +22,9 @@ MOST_BITS = 4
 """With more bits the largest value is worth its range."""
 
 FACTORS, OF_FEWER_BITS = (1.08, 1.04, 0.96, 0.92), (0.93, 0.86, 0.78, 0.65)
-"""Of the range of a block's values, with 4 bits and with fewer; few, because models with block weights are large. Ranges
-that are only narrower would make all weights of a model a bit smaller at once, which its outputs show: with four such
-factors a decoder in symmetric blocks predicted worse than without a search, although its weights were nearer."""
+"""Of the range of a block's values, with 4 bits and with fewer; few, because models with block weights are large.
+Ranges that are only narrower would make all weights of a model a bit smaller at once, which its outputs show: with four
+such factors a decoder in symmetric blocks predicted worse than without a search, although its weights were nearer."""
 
 NAME = "block_scales"
 

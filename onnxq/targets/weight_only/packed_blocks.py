@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from onnxq.numerics import quantize
+from onnxq.numerics.compiled import pack_in_c
 from onnxq.types import PerBlock, QParams
 
 
@@ -72,15 +73,20 @@ class PackedBlocks:
 
     def pack(self, values: np.ndarray, fixed: np.ndarray | None = None) -> np.ndarray:
         """The packed codes of the weight's real values, or of the integers that somebody has `fixed`."""
-        codes = self._codes(values, fixed)
-        if codes.shape[1] < self.count * self.size:
-            filled = np.zeros((self.rows, self.count * self.size), np.uint8)
-            filled[:, : self.columns] = codes
-            codes = filled
-        return pack_bits(codes, self.bits).reshape(self.packed_shape)
+        return self._packed(self._numbers(values, fixed), self.count * self.size).reshape(self.packed_shape)
 
     def pack_table(self, values: np.ndarray, fixed: np.ndarray | None = None) -> np.ndarray:
-        return pack_bits(self._codes(values, fixed), self.bits).reshape(self.table_shape)
+        return self._packed(self._numbers(values, fixed), self.columns).reshape(self.table_shape)
+
+    def _packed(self, numbers: np.ndarray, length: int) -> np.ndarray:
+        """Rows of so many codes, the last ones 0 where a block is filled up."""
+        packed = np.zeros((self.rows, length * self.bits // 8), np.uint8)
+        signed = self.parameters.spec.signed
+        if not pack_in_c(numbers, packed, self.bits, transposed=self.transposed, signed=signed):
+            codes = self._unsigned(numbers)
+            part = pack_bits(codes.T if self.transposed else codes, self.bits)
+            packed[:, : part.shape[1]] = part
+        return packed
 
     def scales(self) -> np.ndarray:
         scale = self.parameters.scale
@@ -94,14 +100,11 @@ class PackedBlocks:
         zeros = self._unsigned(self.parameters.zero_point.astype(np.int8 if spec.signed else np.uint8))
         return pack_bits(zeros.T if self.transposed else zeros, self.bits)
 
-    def _codes(self, values: np.ndarray, fixed: np.ndarray | None) -> np.ndarray:
-        signed = self.parameters.spec.signed
+    def _numbers(self, values: np.ndarray, fixed: np.ndarray | None) -> np.ndarray:
+        """The stored numbers, in memory of their own."""
         if fixed is None:
-            numbers = quantize(values.astype(np.float32, copy=False), self.parameters)
-        else:
-            numbers = np.array(fixed, np.int8 if signed else np.uint8)
-        codes = self._unsigned(numbers)
-        return codes.T if self.transposed else codes
+            return quantize(values.astype(np.float32, copy=False), self.parameters)
+        return np.array(fixed, np.int8 if self.parameters.spec.signed else np.uint8)
 
     def _unsigned(self, numbers: np.ndarray) -> np.ndarray:
         """The code of each number, in the same memory: adding 2^(bits - 1) turns the highest of its bits round."""

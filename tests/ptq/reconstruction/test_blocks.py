@@ -92,6 +92,21 @@ def test_a_mask_that_every_block_reads_does_not_hide_the_borders() -> None:
     assert all(len(s.makes) == 1 for s in segments)
 
 
+def test_what_a_block_is_given_from_outside_does_not_hide_the_borders_in_front_of_it() -> None:
+    """As a decoder is given keys and values of the past for each of its layers."""
+    net = Net("past")
+    x = net.input("x", [1, 6, 8])
+    for number in range(3):
+        past = net.input(f"past{number}", [1, 6, 8])
+        inner = net.node("Relu", net.node("Add", net.linear(x, 8, 8), past))
+        x = net.node("Add", x, net.linear(inner, 8, 8))
+    net.output(x)
+    graph, plan = planned(net.model())
+    segments = [s for s in partition(graph, plan) if s.layers]
+    assert [len(s.layers) for s in segments] == [2, 2, 2]
+    assert [name for s in segments for name in s.reads if name.startswith("past")] == ["past0", "past1", "past2"]
+
+
 def test_bodies_of_control_flow_run_but_are_not_fitted() -> None:
     graph, plan = planned(GOLDEN["if_body"]().model)
     for block in ("auto", "layer", "100"):

@@ -36,10 +36,10 @@ class ClippedRounding(nn.Module):
         scale, zero = (torch.from_numpy(np.array(part, np.float32)) for part in (held.scale, held.zero_point))
         self._layout = layout_of(values.shape, scale, self.spec, module.tensor)
         self.scale, self.zero_point = self._layout.spread(scale), self._layout.spread(zero)
-        reference = torch.from_numpy(np.array(reference, np.float32))
-        exact = self._layout.split(reference).contiguous()
+        whole = torch.from_numpy(np.array(reference, np.float32))
+        exact = self._layout.split(whole).contiguous()
         self._offsets = Offsets(exact, torch.zeros_like(exact), self.spec)
-        low, high = (self._layout.spread(end) for end in self._layout.ranges(reference))
+        low, high = (self._layout.spread(end) for end in self._layout.ranges(whole))
         qmin, qmax = float(self.spec.qmin), float(self.spec.qmax)
         if self.spec.symmetric:
             covering = torch.maximum(high, -low) / float(self.spec.steps)
@@ -57,17 +57,15 @@ class ClippedRounding(nn.Module):
         self._moving: Tensor | None = None
 
     @torch.no_grad()
-    def begin(self) -> Tensor:
+    def begin(self) -> None:
         """Make the values of a step, which several batches may multiply with, and whose gradient they add up."""
         self._moving = self._layout.join(self._offsets.values(*self._grid())).requires_grad_()
-        return self._moving.detach()
 
     @torch.no_grad()
-    def descend(self, rate: float, gradient: Tensor | None = None) -> None:
-        """Move what is learnt by `rate`, against the signs of the gradients of the step, or of the one that is given."""
+    def descend(self, rate: float) -> None:
+        """Move what is learnt by `rate`, against the signs of the gradients of the step."""
         assert self._moving is not None
-        gradient = self._moving.grad if gradient is None else gradient
-        self._moving = None
+        gradient, self._moving = self._moving.grad, None
         if gradient is None:
             return
         scale, zero = self._grid()
@@ -88,7 +86,9 @@ class ClippedRounding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self._moving is not None:
             return self._moving.to(x.dtype)
-        return self.kept_values().to(x.dtype)
+        if self._written is None:
+            self._written = self._kept_values()
+        return self._written.to(x.dtype)
 
     def _grid(self) -> tuple[Tensor, Tensor]:
         """Scale and zero point, which is whole; the present ones where the range is not learnt."""
@@ -130,13 +130,7 @@ class ClippedRounding(nn.Module):
         """The integers of the format that were kept."""
         return self._numbers.numpy().astype(storage_dtype(self.spec))
 
-    def kept_values(self) -> Tensor:
-        """What eval mode gives."""
-        if self._written is None:
-            self._written = self._values_of_kept()
-        return self._written
-
-    def _values_of_kept(self) -> Tensor:
+    def _kept_values(self) -> Tensor:
         found = self.qparams()
         scale, zero = (torch.from_numpy(np.array(part, np.float32)) for part in (found.scale, found.zero_point))
         split = self._layout.split(self._numbers)

@@ -5,8 +5,8 @@
     d / d s   = q - z - w / s           inside, q - z where it saturates
     d / d z   = 0                       inside, -s where it saturates
 
-Rounding passes gradients through. Values are split and scales are spread (`Layout`). Autograd would take ten passes over
-memory for each of the two; here it is one, and a step of a block waits for its products.
+Rounding passes gradients through. Values are split and scales are spread (`Layout`). Autograd would take ten passes
+over memory for each of the two; here it is one, and a step of a block waits for its products.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxq.torchnet.fake_quantize.compiled import gradients
 from onnxq.types.spec import QuantSpec
+
+try:
+    import onnxq.torchnet.fake_quantize._gradients as gradients
+except ImportError:
+    gradients = None
 
 HALF = 0.5
 """An offset is at most half a step, so that a weight becomes one of its two neighbours."""

@@ -3,10 +3,11 @@
     E|x~ Q - x W|^2 = tr(DT H D) + 2 tr(DT B W) + tr(WT C W)         D = Q - W
     H = E[x~T x~]        B = E[x~T (x~ - x)]        C = E[(x~ - x)T (x~ - x)]
 
-Its error is a quadratic form, which column by column (GPTQ, `onnxq.ptq.weights.gptq_matrix`) makes smaller than signs of
-gradients do: where a few directions of x hold most of the power, all weights of an output move for the sake of these, and
-swing around them. On the head of a decoder with 288 inputs GPTQ leaves 0.68 of the error of plain rounding, and 200 steps
-of signs, with the gradient of all positions and the best of many rates, 0.78; with AutoRound's own rate it grows.
+Its error is a quadratic form, which column by column (GPTQ, `onnxq.ptq.weights.gptq_matrix`) makes smaller than signs
+of gradients do: where a few directions of x hold most of the power, all weights of an output move for the sake of
+these, and swing around them. On the head of a decoder with 288 inputs GPTQ leaves 0.68 of the error of plain rounding,
+and 200 steps of signs, with the gradient of all positions and the best of many rates, 0.78; with AutoRound's own rate
+it grows.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def single_product(graph: Graph, segment: Segment, plan: QuantPlan) -> str | Non
 
 @dataclass(frozen=True)
 class _Moments:
-    """H, B and C over the positions of some samples, E[xT x] of the float model, and the mean of x~ over `count` rows."""
+    """H, B and C over `count` positions of some samples, E[xT x] of the float model, and the mean of x~."""
 
     own: np.ndarray
     drift: np.ndarray
@@ -56,8 +57,10 @@ class _Moments:
         own = np.concatenate([_rows(batch.quantized[0]) for batch in batches])
         exact = np.concatenate([_rows(batch.float[0]) for batch in batches])
         off, count = own - exact, len(own)
-        sums = (own.T @ own, own.T @ off, off.T @ off, exact.T @ exact)
-        return cls(*(part / count for part in sums), own.mean(0, dtype=np.float64), count)
+        squares, drift, noise, signal = (
+            left.T @ right / np.float32(count) for left, right in ((own, own), (own, off), (off, off), (exact, exact))
+        )
+        return cls(squares, drift, noise, signal, own.mean(0, dtype=np.float64), count)
 
 
 def _rows(values: Value) -> np.ndarray:
