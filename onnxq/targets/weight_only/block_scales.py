@@ -16,15 +16,16 @@ from onnxq.numerics.compiled import search_block_scales_in_c
 from onnxq.numerics.ranges import MAX_SCALE, MIN_SCALE
 from onnxq.ptq.weights.scale_search import candidates, search_by_weights
 from onnxq.refine import REFINEMENTS, Refined
-from onnxq.types import Backend, PerBlock, Placement, QParams, QParamsTable, QuantPlan
+from onnxq.types import Backend, PerBlock, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 
 MOST_BITS = 4
 """With more bits the largest value is worth its range."""
 
-FACTORS, OF_FEWER_BITS = (1.08, 1.04, 0.96, 0.92), (0.93, 0.86, 0.78, 0.65)
-"""Of the range of a block's values, with 4 bits and with fewer; few, because models with block weights are large.
-Ranges that are only narrower would make all weights of a model a bit smaller at once, which its outputs show: with four
-such factors a decoder in symmetric blocks predicted worse than without a search, although its weights were nearer."""
+TO_BOTH_SIDES, NARROWER = (1.08, 1.04, 0.96, 0.92), (0.93, 0.86, 0.78, 0.65)
+"""Of the range of a block's values; few, because models with block weights are large. Ranges that are only narrower make
+all weights of a model a bit smaller at once, which its outputs show: with four such factors a decoder in 4 bits predicted
+worse than without a search, although its weights were nearer. With fewer bits that is the smaller evil, and symmetric
+numbers with positive scales have a step to spare on one side of zero only."""
 
 NAME = "block_scales"
 
@@ -40,8 +41,7 @@ def block_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: 
         values, held = graph.values(name), qparams[name]
         spec, minimum, float16 = held.spec, placement.minimum_scale, graph.dtype(name) == np.float16
         scale, zero_point = np.array(held.scale), np.array(held.zero_point, order="C")
-        usual = FACTORS if spec.bits == MOST_BITS else OF_FEWER_BITS
-        factors, limits = spec.format.range_factors or usual, (max(minimum, MIN_SCALE), MAX_SCALE)
+        factors, limits = _factors(spec), (max(minimum, MIN_SCALE), MAX_SCALE)
         # A zero point that moves with a raised scale, and scales of the format's own, are left to numpy.
         plain = spec.format.any_scale and not float16 and (spec.symmetric or minimum <= MIN_SCALE)
         for rows, cells in row_pieces(values.shape, spec.granularity):
@@ -54,6 +54,11 @@ def block_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: 
             let_go(values)
         qparams.put(name, QParams(spec, scale, zero_point), NAME)
     return Refined(qparams)
+
+
+def _factors(spec: QuantSpec) -> tuple[float, ...]:
+    even = spec.signed_scale or not spec.symmetric
+    return spec.format.range_factors or (TO_BOTH_SIDES if even and spec.bits == MOST_BITS else NARROWER)
 
 
 def _is_open(graph: Graph, placement: Placement) -> bool:
