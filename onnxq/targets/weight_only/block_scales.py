@@ -22,10 +22,10 @@ MOST_BITS = 4
 """With more bits the largest value is worth its range."""
 
 TO_BOTH_SIDES, NARROWER = (1.08, 1.04, 0.96, 0.92), (0.93, 0.86, 0.78, 0.65)
-"""Of the range of a block's values; few, because models with block weights are large. Ranges that are only narrower make
-all weights of a model a bit smaller at once, which its outputs show: with four such factors a decoder in 4 bits predicted
-worse than without a search, although its weights were nearer. With fewer bits that is the smaller evil, and symmetric
-numbers with positive scales have a step to spare on one side of zero only."""
+"""Of the range of a block's values; few, because models with block weights are large. Ranges that are only narrower
+make all weights of a model a bit smaller at once, which its outputs show: with four such factors a decoder in 4 bits
+predicted worse than without a search, although its weights were nearer. With fewer bits that is the smaller evil, and
+symmetric numbers with positive scales have a step to spare on one side of zero only."""
 
 NAME = "block_scales"
 
