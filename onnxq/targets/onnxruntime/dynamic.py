@@ -28,7 +28,10 @@ Quantizing what is read and making floats of the sums takes as long as some 50,0
 that size with a few positions takes 1.4 times as long as one of floats, and all those of MobileNetV2 take 1.45 times as
 long, as the float ones around them lose their layout."""
 
-_SMALL = "it is small: quantizing what it reads takes longer than its products in integers save"
+_SMALL = (
+    "it is small: quantizing what it reads takes longer than its products in integers save. "
+    "onnxruntime:activations=dynamic,small=integers quantizes it for the size of the file"
+)
 
 
 def _is_smaller(node: NodeFacts, least: int) -> bool:
@@ -46,29 +49,21 @@ _GATES = 1
 """The axis of an LSTM's weights that has its gates, each with a row for every number of the state."""
 
 
-def _declines_product(node: NodeFacts) -> str | None:
-    if node.is_constant(1) and _has_one_row(node) and _is_smaller(node, LEAST_ROW):
-        return _SMALL
-    return declines_computed_weight(node)
-
-
 def _declines_matmul(node: NodeFacts) -> str | None:
     if node.is_constant(1) and len(node.shape(1) or ()) < 2:
         return "its weight is a vector, too small to be worth it"
-    return _declines_product(node)
+    return declines_computed_weight(node)
 
 
 def _declines_gemm(node: NodeFacts) -> str | None:
     if node.attrs.get("alpha", 1.0) != 1.0 or node.attrs.get("beta", 1.0) != 1.0 or node.attrs.get("transA", 0):
         return "MatMulInteger is written for plain x * W + b only"
-    return _declines_product(node)
+    return declines_computed_weight(node)
 
 
 def _declines_conv(node: NodeFacts) -> str | None:
     if int(node.attrs.get("group", 1)) > 1:
         return "it has groups: onnxruntime's ConvInteger is slower there than its convolution of floats"
-    if _is_smaller(node, LEAST_CONVOLUTION):
-        return _SMALL
     return declines_computed_weight(node)
 
 
@@ -88,11 +83,31 @@ DYNAMIC_LAYERS = (
 )
 
 
-def with_dynamic_activations(static: Backend) -> Backend:
-    """The target, with activations that become integers at run time; tables of embeddings stay as they are."""
+def _where_it_gains(rule: OpRule) -> OpRule:
+    """The rule for layers that are large enough to be faster in integers."""
+
+    def decline(node: NodeFacts) -> str | None:
+        reason = None if rule.decline is None else rule.decline(node)
+        return _SMALL if reason is None and _is_small(node) else reason
+
+    return replace(rule, decline=decline)
+
+
+def _is_small(node: NodeFacts) -> bool:
+    if node.op == "Conv":
+        return _is_smaller(node, LEAST_CONVOLUTION)
+    return node.op in ("Gemm", "MatMul") and _has_one_row(node) and _is_smaller(node, LEAST_ROW)
+
+
+def with_dynamic_activations(static: Backend, *, small: bool) -> Backend:
+    """The target, with activations that become integers at run time; tables of embeddings stay as they are.
+
+    `small` layers are quantized too, which makes the file smaller and slower.
+    """
+    layers = DYNAMIC_LAYERS if small else tuple(_where_it_gains(rule) for rule in DYNAMIC_LAYERS)
     return static.replace(
         scheme=Scheme(activation=None, weight=static.scheme.weight),
-        rules=(*DYNAMIC_LAYERS, *static.rules_for("Gather")),
+        rules=(*layers, *static.rules_for("Gather")),
         same_scale=(),
         fused_activations=(),
         absorb_activations=False,

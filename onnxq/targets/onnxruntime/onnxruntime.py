@@ -58,6 +58,12 @@ OPTIONS = (
         "static",
         "dynamic: ranges of activations are found in each run, no data is needed",
     ),
+    Option(
+        "small",
+        ("float", "integers"),
+        "float",
+        "layers that dynamic quantization makes slower; integers: for the size of the file",
+    ),
     rest_option("fp16"),
 )
 
@@ -104,11 +110,14 @@ def configure(values: Mapping[str, str]) -> Backend:
         configure=configure,
         rest=half_rest(values["rest"]),
     )
+    small = values["small"] == "integers"
     if values["activations"] == "static":
+        if small:
+            raise ConfigError("onnxruntime:small=integers is for activations=dynamic: leave it out")
         return static
     if static.rest is not None:
         raise ConfigError("onnxruntime:activations=dynamic computes its rest in float32: leave rest=fp16 out")
-    return with_dynamic_activations(static)
+    return with_dynamic_activations(static, small=small)
 
 
 BACKENDS.add("onnxruntime", configure({option.name: option.default for option in OPTIONS}))

@@ -10,6 +10,7 @@ import pytest
 
 import onnxq
 from onnxq.emit.simulate import simulate
+from onnxq.errors import ConfigError
 from onnxq.runtime.session import make_session
 from onnxq.session.prepare import prepare
 from tests.zoo_graphs.net import Net
@@ -151,3 +152,11 @@ def test_a_single_row_keeps_one_scale(tmp_path: Path) -> None:
     assert "ReduceMax" not in ops
     assert ops.count("MatMulInteger") == 1
     assert "small" in str(result.plan.left_float["small"])
+
+
+def test_small_layers_are_quantized_for_the_size_of_the_file(tmp_path: Path) -> None:
+    model, backend = layers_net(), f"{DYNAMIC},small=integers"
+    result = onnxq.quantize(model, backend=backend, out=tmp_path / "out", config=QUICK)
+    assert "small" in result.plan.quantized
+    with pytest.raises(ConfigError, match="activations=dynamic"):
+        onnxq.quantize(model, backend="onnxruntime:small=integers", out=tmp_path / "static", config=QUICK)
