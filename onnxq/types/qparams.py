@@ -109,8 +109,8 @@ class QParams:
 
 def _zero_point(self: QParams) -> np.ndarray:
     kept: np.ndarray = self.__dict__["zero_point"]
-    if not isinstance(kept, np.ndarray) or kept.dtype == np.int32:
-        return kept  # as the caller gave it, before it was looked at
+    if not isinstance(kept, np.ndarray) or kept.dtype not in (np.int8, np.uint8):
+        return kept  # wide, or as the caller gave it, before it was looked at
     wide = kept.astype(np.int32)
     wide.setflags(write=False)
     return wide

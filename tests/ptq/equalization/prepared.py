@@ -11,6 +11,7 @@ from onnxq.calibrate import calibrate
 from onnxq.graph import Graph
 from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
 from onnxq.ptq.search.evaluator import Evaluator
+from onnxq.refine import refine
 from onnxq.runtime.session import float_session, run_session
 from onnxq.session.session import open_session
 
@@ -32,8 +33,9 @@ class Ready:
         return read_improvement(text).run(self.state, replace(self.task, noise=noise))
 
     def recalibrated(self, state: State) -> State:
+        """With new parameters, within what the target asks for, as the search finds them."""
         found = calibrate(state.graph, state.plan, self.task.samples)
-        return State(state.graph, found.plan, found.qparams)
+        return State(state.graph, found.plan, refine(state.graph, found.plan, found.qparams, self.task.backend).qparams)
 
     def sqnr(self, state: State) -> float:
         """The mean SQNR of the outputs, in dB, of what the target computes."""

@@ -135,7 +135,8 @@ def test_outliers_of_a_stream_no_longer_take_the_steps_of_all_others(norm: str) 
 
 def test_weights_with_heavy_tails_gain_in_blocks_of_four_bits() -> None:
     model, feeds = Writer("SimplifiedLayerNormalization", heavy=True).written()
-    case = ready(model, feeds, "weight_only:bits=4,block=16")
+    # In smaller blocks, whose ranges are searched, a large weight has few others to do harm to.
+    case = ready(model, feeds, "weight_only:bits=4,block=64")
     found = case.improve("rotation")
     assert case.sqnr(case.recalibrated(found.state)) > case.sqnr(case.state) + 1
 
