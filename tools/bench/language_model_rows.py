@@ -49,6 +49,7 @@ LINEAR = {"ops": "linear"}
 SYMMETRIC = {"ops": "linear", "symmetric": "yes"}
 WANTED: dict[str, Wanted] = {
     "w8a16 RTN": Wanted("w8a16", options=LINEAR),
+    "w8a16 RTN, accuracy_level=1": Wanted("w8a16", options={**LINEAR, "accuracy_level": "1"}),
     "w4a16 RTN": Wanted("w4a16", options=LINEAR),
     "w4a16 HQQ": Wanted("w4a16", ("hqq",), LINEAR),
     "w4a16 AWQ": Wanted("w4a16", ("awq",), LINEAR),

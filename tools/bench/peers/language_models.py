@@ -88,7 +88,7 @@ def quark(method: str) -> Job:
             "rtn": lambda: tool.DefaultWeightOnlyQuantConfig(block_size=block, is_symmetric=False, bits=4),
             "hqq": lambda: tool.HQQWeightOnlyQuantConfig(block_size=block, bits=4),
             "gptq": lambda: tool.GPTQWeightOnlyQuantConfig(
-                calibration_data_reader=Reader(feeds), block_size=block, perchannel=True
+                calibration_data_reader=Reader(feeds), block_size=block, perchannel=False
             ),
         }
         made = tool.MatMulNBitsQuantizer(onnx.load(model), block, False, 4, algo_config=configs[method]())
